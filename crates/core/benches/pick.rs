@@ -1,0 +1,2 @@
+//! Criterion bench of picks.
+fn main() {}

@@ -1,0 +1,26 @@
+//! Load-balancing decisions, with no I/O in them.
+//!
+//! Four promises: nothing here reads a clock (time is the argument `now`), draws a random number
+//! (entropy is the argument `random`), waits, or allocates while it picks.
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | [`time`] | what "now" is: a plain number of nanoseconds |
+//! | [`backend`] | who a backend is, and its live load |
+//! | [`pool`] | the machine that joins the rest: `pick`, `observe`, `probed`, `tick`, `deadline` |
+//! | [`policy`] | which of the usable backends a request gets |
+//! | [`health`] | rise and fall of active checks |
+//! | [`ejection`] | what traffic says: failure runs, growing ejection |
+//! | [`availability`] | who may be picked; panic |
+//! | [`retry`] | the retry budget |
+//! | [`drain`] | serving → draining → drained |
+
+pub mod availability;
+pub mod backend;
+pub mod drain;
+pub mod ejection;
+pub mod health;
+pub mod policy;
+pub mod pool;
+pub mod retry;
+pub mod time;
