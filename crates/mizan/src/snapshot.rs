@@ -1,0 +1,64 @@
+//! The compiled configuration: the only place where `config` and `proxy` meet.
+//!
+//! A [`Snapshot`] is whole and never changes. A request takes the one in force once and keeps it to its
+//! end. [`Current`] is the pointer that a reload swaps. What lives longer than a snapshot (health,
+//! counts, latencies) is in [`mizan_core::pool::Pool`], which snapshots share by the pool's name.
+
+mod listener;
+mod pool;
+pub mod route;
+mod settings;
+
+pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
+pub use pool::{HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts};
+pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
+
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One compiled configuration.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Counts up by one with each configuration that came into force, from 1.
+    pub generation: u64,
+    /// SHA-256-free content digest of the source text (64-bit, hex in the API): tells two configurations apart.
+    pub digest: u64,
+    /// Listeners in the order of the file.
+    pub listeners: Vec<Arc<Listener>>,
+    /// Pools by name.
+    pub pools: BTreeMap<Arc<str>, Arc<Pool>>,
+    /// All routes, compiled for lookup.
+    pub routes: route::RouteTable,
+    /// Process-wide settings.
+    pub settings: Settings,
+}
+
+/// The snapshot in force.
+#[derive(Debug)]
+pub struct Current {
+    snapshot: ArcSwap<Snapshot>,
+}
+
+impl Current {
+    /// Starts with `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self { snapshot: ArcSwap::new(snapshot) }
+    }
+
+    /// The snapshot in force. Cheap, but not for each request: a worker keeps its own copy and asks
+    /// [`Current::is`] whether that is still the one.
+    pub fn load(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Whether `snapshot` is still the one in force: one load, no reference count.
+    pub fn is(&self, snapshot: &Arc<Snapshot>) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.snapshot.load()), Arc::as_ptr(snapshot))
+    }
+
+    /// Puts `snapshot` into force.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        self.snapshot.store(snapshot);
+    }
+}

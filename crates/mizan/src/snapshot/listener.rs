@@ -1,0 +1,113 @@
+//! Listeners: sockets that accept clients, and what holds for a client on them.
+
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bind {
+    /// An IP address and port; `[::]` is dual stack.
+    Tcp(SocketAddr),
+    /// A Unix socket, `unix:/path`.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for Bind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A compiled listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// Its name: given, or the bind address.
+    pub name: Arc<str>,
+    /// Its position in [`super::Snapshot::listeners`].
+    pub index: usize,
+    /// Where it listens.
+    pub bind: Bind,
+    /// Length of the kernel's accept queue for each worker (default 4,096).
+    pub backlog: u32,
+    /// Client connections at once; more are left in the accept queue (default 100,000).
+    pub connections_max: usize,
+    /// Who may connect.
+    pub networks: Networks,
+    /// Peers whose `X-Forwarded-*`, `Forwarded` and `X-Request-Id` are believed; empty: nobody's.
+    pub trusted: Vec<IpNet>,
+    /// Limits on a request's head.
+    pub limits: HeadLimits,
+    /// Largest request body in bytes; `None` is unlimited (default).
+    pub body_bytes_max: Option<u64>,
+    /// Time-outs towards the client.
+    pub timeouts: ClientTimeouts,
+    /// Minimum body rates.
+    pub min_rate: MinRate,
+    /// Requests on one connection, then `Connection: close`; `None` is unlimited (default).
+    pub requests_per_connection_max: Option<u64>,
+    /// Whether answers carry `X-Upstream: <backend>` (off outside the laboratory).
+    pub upstream_header: bool,
+}
+
+/// Allow and deny by network: a denied address loses; with an allow list, only listed addresses pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Networks {
+    /// Who may; empty: everyone.
+    pub allow: Vec<IpNet>,
+    /// Who may not; looked at first.
+    pub deny: Vec<IpNet>,
+}
+
+impl Networks {
+    /// Whether `address` may pass. A peer on a Unix socket (`None`) passes unless an allow list is given.
+    pub fn permits(&self, address: Option<IpAddr>) -> bool {
+        let Some(address) = address.map(|address| address.to_canonical()) else {
+            return self.allow.is_empty();
+        };
+        !self.deny.iter().any(|network| network.contains(&address))
+            && (self.allow.is_empty() || self.allow.iter().any(|network| network.contains(&address)))
+    }
+}
+
+/// Limits on a request's head; each breach has its own status (RFC 9110 §15.5, RFC 6585 §5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Whole head in bytes (default 32 KiB): 431 beyond.
+    pub head_bytes_max: usize,
+    /// Header fields (default 100): 431 beyond.
+    pub headers_max: usize,
+    /// Request target in bytes (default 8 KiB): 414 beyond.
+    pub target_bytes_max: usize,
+}
+
+/// Time-outs towards the client. A zero switches one off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTimeouts {
+    /// From the first byte of a request (or the connection's start) to the end of its head (default 10 s): 408.
+    pub header: Duration,
+    /// Silence within a request body while Mizan waits for bytes (default 30 s): 408.
+    pub body: Duration,
+    /// A client that takes no byte of its answer (default 30 s): cut.
+    pub send: Duration,
+    /// An idle keep-alive connection (default 75 s).
+    pub idle: Duration,
+    /// After a client's FIN behind a complete request, how long its answer is still worked for (default 1 s).
+    pub half_close: Duration,
+}
+
+/// Minimum body rates in bytes per second after a grace; 0 switches one off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MinRate {
+    /// Uploads, counted while Mizan is reading (default 256).
+    pub upload_bytes_per_second: u64,
+    /// Downloads, counted while the client leaves bytes unread (default 256).
+    pub download_bytes_per_second: u64,
+    /// Time before either is enforced (default 5 s).
+    pub grace: Duration,
+}

@@ -1,0 +1,156 @@
+//! Pools: sets of backends, and how Mizan speaks with them.
+
+use mizan_core::backend::Member;
+use mizan_core::pool::PoolConfig;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A compiled pool. Its live half, `core`, is shared by all snapshots that have a pool of this name.
+#[derive(Debug)]
+pub struct Pool {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Decisions and live state, carried over reloads.
+    pub core: Arc<mizan_core::pool::Pool>,
+    /// What `core` is told when this snapshot comes into force.
+    pub config: PoolConfig,
+    /// The members when this snapshot was compiled (host names: as resolved then).
+    pub members: Vec<Member>,
+    /// Host names among the backends, to be resolved again every 30 s: (`host:port` as written, template member).
+    pub names: Vec<(String, Member)>,
+    /// Distinct versions of its backends, "" for none; the index is the label of traffic metrics.
+    pub versions: Vec<Arc<str>>,
+    /// Where the hash of a request comes from, for policies and splits that hash.
+    pub hash_key: Option<HashKey>,
+    /// Active checks.
+    pub health: Option<HealthCheck>,
+    /// Time-outs towards backends.
+    pub timeouts: UpstreamTimeouts,
+    /// Retry rule.
+    pub retry: Retry,
+    /// Idle connections.
+    pub keepalive: Keepalive,
+    /// Connections to one backend at once for each worker; `None` is unlimited (default).
+    pub connections_max: Option<u32>,
+    /// What happens when every usable backend is at its `in_flight_max`.
+    pub queue: Queue,
+}
+
+/// What a request is hashed by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashKey {
+    /// The client's address.
+    ClientAddress,
+    /// A header's value; lower-case name.
+    Header(String),
+    /// A cookie's value.
+    Cookie(String),
+    /// A query parameter's value.
+    Query(String),
+    /// The path without the query.
+    Path,
+}
+
+/// Active checks of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthCheck {
+    /// What a probe does.
+    pub kind: ProbeKind,
+    /// Between the starts of two probes of one backend (default 2 s), ± `jitter`.
+    pub interval: Duration,
+    /// Share of the interval by which a probe's start varies, 0.0–0.5 (default 0.1).
+    pub jitter: f64,
+    /// A probe that takes longer has failed (default 1 s).
+    pub timeout: Duration,
+    /// Port to probe instead of the backend's.
+    pub port: Option<u16>,
+}
+
+/// What a probe does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProbeKind {
+    /// A TCP (or Unix) connect.
+    Tcp,
+    /// `GET path`.
+    Http {
+        /// Origin-form target.
+        path: String,
+        /// `Host` header; the backend's address if not given.
+        host: Option<String>,
+        /// Statuses that pass (default 200–399).
+        expect: StatusSet,
+        /// A piece of text that the first 64 KiB of the body must hold.
+        body: Option<String>,
+    },
+}
+
+/// A set of status codes as ranges, both ends included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusSet(pub Vec<(u16, u16)>);
+
+impl StatusSet {
+    /// Whether `status` is in the set.
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|(low, high)| (*low..=*high).contains(&status))
+    }
+}
+
+/// Time-outs towards backends. A zero switches one off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// TCP connect (default 1 s).
+    pub connect: Duration,
+    /// From the request's last byte to the end of the response head (default 30 s): 504.
+    pub response_header: Duration,
+    /// Silence of the backend within a response body (default 60 s): cut. Long polls and event streams: 0.
+    pub response_idle: Duration,
+    /// One try, from pick to response head (default off).
+    pub per_try: Duration,
+    /// The whole request (default off).
+    pub request: Duration,
+}
+
+/// When and how a request is tried again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// Tries in all, the first included (default 3). 1 is no retry.
+    pub tries_max: u32,
+    /// What is retried.
+    pub on: RetryOn,
+    /// First back-off (default 10 ms), doubled each try with full jitter. A different backend after a
+    /// failed connect is tried at once.
+    pub backoff: Duration,
+    /// Largest back-off (default 250 ms).
+    pub backoff_max: Duration,
+    /// Request bodies up to this many bytes are kept for a retry (default 0: a body that has begun to flow is not retried).
+    pub buffer_bytes_max: usize,
+}
+
+/// What is retried, beyond what provably reached nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn {
+    /// Reset, close or garbage before a response byte reached the client, for idempotent methods (default on).
+    pub reset: bool,
+    /// A per-try or response-header time-out, for idempotent methods (default off).
+    pub timeout: bool,
+    /// These statuses from the backend, for idempotent methods (default none).
+    pub statuses: Vec<u16>,
+}
+
+/// Idle connections to backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Closed after this long without use (default 4 s: below the 5 s that many backends use).
+    pub idle_timeout: Duration,
+    /// Kept for each backend and worker (default 256).
+    pub idle_max: usize,
+}
+
+/// A bounded queue for requests when all backends are full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Requests that may wait (default 1,024): 503 `queue_full` beyond.
+    pub requests_max: usize,
+    /// How long one waits (default 1 s): 503 with `Retry-After` beyond.
+    pub timeout: Duration,
+}
