@@ -18,6 +18,8 @@
 pub mod access_log;
 pub mod cause;
 pub mod exposition;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod histogram;
 pub mod json;
 pub mod logging;

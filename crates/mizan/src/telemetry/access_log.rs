@@ -207,8 +207,14 @@ fn push_target(out: &mut Vec<u8>, target: &[u8], settings: &snapshot::AccessLog)
 
 /// Writes `http://` of an absolute target and gives what follows its user.
 fn without_user<'a>(out: &mut Vec<u8>, target: &'a [u8]) -> &'a [u8] {
-    let scheme = target.windows(3).position(|window| window == b"://").map_or(0, |at| at + 3);
-    let authority = target[scheme..].split(|byte| *byte == b'/').next().unwrap_or_default();
+    let scheme = target
+        .windows(3)
+        .position(|window| window == b"://")
+        .map_or(0, |at| at + 3);
+    let authority = target[scheme..]
+        .split(|byte| *byte == b'/')
+        .next()
+        .unwrap_or_default();
     match authority.iter().rposition(|byte| *byte == b'@') {
         None => target,
         Some(at) => {

@@ -25,7 +25,10 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: [const { Counter::new() }; BUCKETS], sum_us: Counter::new() }
+        Self {
+            buckets: [const { Counter::new() }; BUCKETS],
+            sum_us: Counter::new(),
+        }
     }
 }
 
@@ -48,7 +51,10 @@ pub struct Merged {
 
 impl Default for Merged {
     fn default() -> Self {
-        Self { buckets: [0; BUCKETS], sum_us: 0 }
+        Self {
+            buckets: [0; BUCKETS],
+            sum_us: 0,
+        }
     }
 }
 
@@ -93,10 +99,14 @@ impl Merged {
     /// small. `+Inf` is [`Merged::count`].
     pub fn exposed(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut seen = 0;
-        self.buckets[..BUCKETS - 1].iter().enumerate().filter_map(move |(at, bucket)| {
-            seen += bucket;
-            at.is_multiple_of(SUBS / 2).then(|| (bound_us(at) as f64 / 1e6, seen))
-        })
+        self.buckets[..BUCKETS - 1]
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, bucket)| {
+                seen += bucket;
+                at.is_multiple_of(SUBS / 2)
+                    .then(|| (bound_us(at) as f64 / 1e6, seen))
+            })
     }
 }
 

@@ -85,7 +85,10 @@ pub struct TimeText {
 
 impl Default for TimeText {
     fn default() -> Self {
-        Self { second: 0, text: *b"1970-01-01T00:00:00." }
+        Self {
+            second: 0,
+            text: *b"1970-01-01T00:00:00.",
+        }
     }
 }
 
@@ -139,8 +142,16 @@ fn civil(day: u64) -> (u64, u64, u64) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * of_year + 2) / 153;
     let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day_of_month)
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    (
+        era * 400 + year_of_era + u64::from(month <= 2),
+        month,
+        day_of_month,
+    )
 }
 
 #[cfg(test)]

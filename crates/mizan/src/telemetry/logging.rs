@@ -3,9 +3,8 @@
 use mizan_core::time::Instant;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tracing::subscriber::{SetGlobalDefaultError, set_global_default};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::util::TryInitError;
-use tracing_subscriber::util::SubscriberInitExt;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub enum LogFormat {
 ///
 /// # Errors
 /// If the process has a log already.
-pub fn init_logging(format: LogFormat, level: &str) -> Result<(), TryInitError> {
+pub fn init_logging(format: LogFormat, level: &str) -> Result<(), SetGlobalDefaultError> {
     let filter = EnvFilter::try_from_env("MIZAN_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let terminal = std::io::stderr().is_terminal();
     let text = match format {
@@ -32,11 +31,18 @@ pub fn init_logging(format: LogFormat, level: &str) -> Result<(), TryInitError> 
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     if text {
-        subscriber.with_ansi(terminal).with_target(false).finish().try_init()
+        set_global_default(subscriber.with_ansi(terminal).with_target(false).finish())
     } else {
-        subscriber.json().flatten_event(true).with_current_span(false).with_span_list(false).finish().try_init()
+        let subscriber = subscriber
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false);
+        set_global_default(subscriber.finish())
     }
 }
 
@@ -66,7 +72,10 @@ impl Default for OncePerSecond {
 impl OncePerSecond {
     /// Lets the first line through.
     pub const fn new() -> Self {
-        Self { next: AtomicU64::new(0), silent: AtomicU64::new(0) }
+        Self {
+            next: AtomicU64::new(0),
+            silent: AtomicU64::new(0),
+        }
     }
 
     /// `Some` if a line may be logged now, with the number of those that were not since the last.
@@ -74,7 +83,12 @@ impl OncePerSecond {
         let next = self.next.load(Ordering::Relaxed);
         let later = now.as_nanos().saturating_add(1_000_000_000);
         let due = now.as_nanos() >= next;
-        if due && self.next.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if due
+            && self
+                .next
+                .compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             return Some(self.silent.swap(0, Ordering::Relaxed));
         }
         self.silent.fetch_add(1, Ordering::Relaxed);

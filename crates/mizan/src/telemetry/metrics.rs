@@ -23,7 +23,7 @@ use super::histogram::Histogram;
 use crate::snapshot::Snapshot;
 use crate::snapshot::route::Action;
 use registry::Registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -49,13 +49,19 @@ impl Counter {
     /// Adds `count`.
     #[inline]
     pub fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(count),
+            Ordering::Relaxed,
+        );
     }
 
     /// Takes `count` away: for gauges. One worker's part may pass below zero, the sum does not.
     #[inline]
     pub fn sub(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Relaxed);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_sub(count),
+            Ordering::Relaxed,
+        );
     }
 
     /// The value.
@@ -84,8 +90,10 @@ impl<T: Default> Slots<T> {
     }
 
     /// The cells of the workers that have counted.
-    fn made(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().filter_map(|slot| slot.get().map(|cell| &cell.0))
+    pub(crate) fn made(&self) -> impl Iterator<Item = &T> {
+        self.0
+            .iter()
+            .filter_map(|slot| slot.get().map(|cell| &cell.0))
     }
 }
 
@@ -96,12 +104,12 @@ pub struct ListenerCells {
     pub connections_accepted: Counter,
     /// Connections of those that have ended. The difference is what is open.
     pub connections_closed: Counter,
-    refused: [Counter; ConnectionRefusal::COUNT],
-    requests_started: Counter,
-    requests_finished: Counter,
-    bytes_in: Counter,
-    bytes_out: Counter,
-    duration: Histogram,
+    pub(crate) refused: [Counter; ConnectionRefusal::COUNT],
+    pub(crate) requests_started: Counter,
+    pub(crate) requests_finished: Counter,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    pub(crate) duration: Histogram,
 }
 
 impl ListenerCells {
@@ -120,7 +128,7 @@ impl ListenerCells {
 /// What is counted for a (listener, route, pool, version): requests by class of status.
 #[derive(Debug, Default)]
 pub struct RequestCells {
-    classes: [Counter; 6],
+    pub(crate) classes: [Counter; 6],
 }
 
 /// What is counted for a (pool, version).
@@ -136,9 +144,9 @@ pub struct PoolCells {
     pub connections_closed: Counter,
     /// Connections that wait for a request; `add` and `sub`.
     pub connections_idle: Counter,
-    retries: [Counter; RetryCause::COUNT],
-    unreached: [Counter; Cause::COUNT],
-    rescued: [Counter; Cause::COUNT],
+    pub(crate) retries: [Counter; RetryCause::COUNT],
+    pub(crate) unreached: [Counter; Cause::COUNT],
+    pub(crate) rescued: [Counter; Cause::COUNT],
 }
 
 impl PoolCells {
@@ -183,12 +191,12 @@ pub struct Metrics {
     workers: usize,
     registry: Mutex<Registry>,
     own: Box<[Padded<OwnCells>]>,
-    reloads: [AtomicU64; ReloadResult::COUNT],
-    generation: AtomicU64,
-    loaded_at_ms: AtomicU64,
-    started_at: Duration,
+    pub(crate) reloads: [AtomicU64; ReloadResult::COUNT],
+    pub(crate) generation: AtomicU64,
+    pub(crate) loaded_at_ms: AtomicU64,
+    pub(crate) started_at: Duration,
     /// Lines that the access log lost; see [`super::AccessLog`].
-    access_log_dropped: Arc<AtomicU64>,
+    pub(crate) access_log_dropped: Arc<AtomicU64>,
 }
 
 impl Metrics {
@@ -219,7 +227,12 @@ impl Metrics {
             for version in &versions {
                 destinations.push(registry.pool(&pool.name, version, self.workers));
             }
-            pools.push(PoolPlace { address: Arc::as_ptr(pool).addr(), name: pool.name.clone(), versions, first });
+            pools.push(PoolPlace {
+                address: Arc::as_ptr(pool).addr(),
+                name: pool.name.clone(),
+                versions,
+                first,
+            });
         }
         pools.sort_unstable_by_key(|pool| pool.address);
         let (routes, row_length) = routes_of(snapshot, &pools);
@@ -235,13 +248,23 @@ impl Metrics {
             .collect();
         registry.retire();
         drop(registry);
-        Arc::new(Series { metrics: self.clone(), listeners, routes, row_length, pools, destinations })
+        Arc::new(Series {
+            metrics: self.clone(),
+            listeners,
+            routes,
+            row_length,
+            pools,
+            destinations,
+        })
     }
 
     /// A configuration came into force at `now` (since the Unix epoch).
     pub fn loaded(&self, generation: u64, now: Duration) {
         self.generation.store(generation, Ordering::Relaxed);
-        self.loaded_at_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.loaded_at_ms.store(
+            u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// What became of a reload.
@@ -252,12 +275,39 @@ impl Metrics {
     /// One worker's counters of a backend. Not for each request: a worker keeps them beside its
     /// connections to that backend.
     pub fn backend(&self, worker: usize, pool: &str, key: &str) -> BackendCounter {
-        BackendCounter { slots: self.registry().backend(pool, key, self.workers), worker }
+        BackendCounter {
+            slots: self.registry().backend(pool, key, self.workers),
+            worker,
+        }
     }
 
     /// Where the access log counts lines that it lost.
     pub fn access_log_dropped(&self) -> Arc<AtomicU64> {
         self.access_log_dropped.clone()
+    }
+
+    /// Answers that Mizan made, by reason and status, of all workers.
+    pub(crate) fn answers(&self) -> BTreeMap<(&'static str, u16), u64> {
+        let mut sum = BTreeMap::new();
+        for own in &self.own {
+            for (key, count) in own
+                .0
+                .answers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+            {
+                *sum.entry(*key).or_default() += count;
+            }
+        }
+        sum
+    }
+
+    /// Pointers to all cells; forgets those of backends that are not among `members`.
+    pub(crate) fn totals(&self, members: &BTreeSet<(Arc<str>, Arc<str>)>) -> Totals {
+        let mut registry = self.registry();
+        registry.retain_backends(members);
+        registry.totals()
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -334,14 +384,23 @@ pub struct Place {
 
 impl Place {
     /// A request for which no route was found.
-    pub const NOWHERE: Self = Self { in_row: 0, destination: 0 };
+    pub const NOWHERE: Self = Self {
+        in_row: 0,
+        destination: 0,
+    };
 }
 
 impl Series {
     /// What a worker counts with. `index` is below the number of workers.
     pub fn worker(self: &Arc<Self>, index: usize) -> WorkerSeries {
-        assert!(index < self.metrics.workers, "a worker that the metrics were not made for");
-        WorkerSeries { series: self.clone(), worker: index }
+        assert!(
+            index < self.metrics.workers,
+            "a worker that the metrics were not made for"
+        );
+        WorkerSeries {
+            series: self.clone(),
+            worker: index,
+        }
     }
 
     /// Route, pool and version of a place in a row: the reverse of [`WorkerSeries::place`].
@@ -354,7 +413,11 @@ impl Series {
             None => (route.name.clone(), none.clone(), none),
             Some(&(pool, first)) => {
                 let pool = &self.pools[pool];
-                (route.name.clone(), pool.name.clone(), pool.versions[in_row - first].clone())
+                (
+                    route.name.clone(),
+                    pool.name.clone(),
+                    pool.versions[in_row - first].clone(),
+                )
             }
         }
     }
@@ -362,7 +425,12 @@ impl Series {
     #[cold]
     fn open(&self, listener: usize, in_row: usize) -> Arc<Slots<RequestCells>> {
         let (route, pool, version) = self.labels(in_row);
-        let key = RequestKey { listener: self.listeners[listener].name.clone(), route, pool, version };
+        let key = RequestKey {
+            listener: self.listeners[listener].name.clone(),
+            route,
+            pool,
+            version,
+        };
         self.metrics.registry().request(key, self.metrics.workers)
     }
 }
@@ -403,29 +471,50 @@ impl WorkerSeries {
     /// Where a request is counted. `route` is [`crate::snapshot::route::Route::index`]; `version` is the
     /// picked backend's, "" while none is picked.
     #[inline]
-    pub fn place(&self, route: Option<usize>, pool: Option<&Arc<crate::snapshot::Pool>>, version: &str) -> Place {
+    pub fn place(
+        &self,
+        route: Option<usize>,
+        pool: Option<&Arc<crate::snapshot::Pool>>,
+        version: &str,
+    ) -> Place {
         let series = &*self.series;
         let Some(route) = route.and_then(|route| series.routes.get(route)) else {
             return Place::NOWHERE;
         };
         let address = pool.map_or(0, |pool| Arc::as_ptr(pool).addr());
-        let found = route.pools.iter().find(|(pool, _)| series.pools[*pool].address == address);
+        let found = route
+            .pools
+            .iter()
+            .find(|(pool, _)| series.pools[*pool].address == address);
         let Some(&(pool, first)) = found else {
-            return Place { in_row: route.first as u32, destination: 0 };
+            return Place {
+                in_row: route.first as u32,
+                destination: 0,
+            };
         };
         let pool = &series.pools[pool];
         let version = pool.version(version);
-        Place { in_row: (first + version) as u32, destination: (pool.first + version) as u32 }
+        Place {
+            in_row: (first + version) as u32,
+            destination: (pool.first + version) as u32,
+        }
     }
 
     /// The place of a pool outside any route: connections that are opened or closed for no request.
     pub fn pool_place(&self, pool: &Arc<crate::snapshot::Pool>, version: &str) -> Place {
         let address = Arc::as_ptr(pool).addr();
-        match self.series.pools.binary_search_by_key(&address, |pool| pool.address) {
+        match self
+            .series
+            .pools
+            .binary_search_by_key(&address, |pool| pool.address)
+        {
             Err(_) => Place::NOWHERE,
             Ok(at) => {
                 let pool = &self.series.pools[at];
-                Place { in_row: 0, destination: (pool.first + pool.version(version)) as u32 }
+                Place {
+                    in_row: 0,
+                    destination: (pool.first + pool.version(version)) as u32,
+                }
             }
         }
     }
@@ -457,7 +546,9 @@ impl WorkerSeries {
         let row = series.listeners[listener]
             .row
             .get_or_init(|| (0..series.row_length).map(|_| OnceLock::new()).collect());
-        row[in_row].get_or_init(|| series.open(listener, in_row)).of(self.worker)
+        row[in_row]
+            .get_or_init(|| series.open(listener, in_row))
+            .of(self.worker)
     }
 
     fn answered(&self, reason: &'static str, status: u16) {
@@ -474,15 +565,29 @@ impl PoolPlace {
         if version.is_empty() {
             return 0;
         }
-        self.versions.iter().position(|known| **known == *version).unwrap_or(self.versions.len() - 1)
+        self.versions
+            .iter()
+            .position(|known| **known == *version)
+            .unwrap_or(self.versions.len() - 1)
     }
 }
 
 /// "" first, then the versions that get series of their own.
 fn labels_of(versions: &[Arc<str>]) -> Vec<Arc<str>> {
     let mut labels: Vec<Arc<str>> = vec![Arc::from("")];
-    labels.extend(versions.iter().filter(|version| !version.is_empty()).take(VERSIONS_MAX).cloned());
-    if versions.iter().filter(|version| !version.is_empty()).count() > VERSIONS_MAX {
+    labels.extend(
+        versions
+            .iter()
+            .filter(|version| !version.is_empty())
+            .take(VERSIONS_MAX)
+            .cloned(),
+    );
+    if versions
+        .iter()
+        .filter(|version| !version.is_empty())
+        .count()
+        > VERSIONS_MAX
+    {
         labels.push(Arc::from(OTHER_VERSIONS));
     }
     labels
@@ -496,8 +601,16 @@ fn routes_of(snapshot: &Snapshot, pools: &[PoolPlace]) -> (Vec<RoutePlace>, usiz
     let mut routes = Vec::with_capacity(in_order.len());
     for route in in_order {
         // An index that no route has takes no place.
-        routes.resize_with(route.index, || RoutePlace { name: Arc::from(""), first: next, pools: Vec::new() });
-        let mut place = RoutePlace { name: route.name.clone(), first: next, pools: Vec::new() };
+        routes.resize_with(route.index, || RoutePlace {
+            name: Arc::from(""),
+            first: next,
+            pools: Vec::new(),
+        });
+        let mut place = RoutePlace {
+            name: route.name.clone(),
+            first: next,
+            pools: Vec::new(),
+        };
         next += 1;
         if let Action::Forward(split) = &route.action {
             for (pool, _) in &split.pools {

@@ -8,7 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 const LONG: Duration = Duration::from_secs(10);
 
 fn settings(query: bool) -> snapshot::AccessLog {
-    snapshot::AccessLog { target: LogTarget::Stdout, query }
+    snapshot::AccessLog {
+        target: LogTarget::Stdout,
+        query,
+    }
 }
 
 fn record<'a>() -> AccessRecord<'a> {
@@ -57,13 +60,23 @@ fn the_query_is_logged_when_asked_for() {
 #[test]
 fn a_user_in_an_absolute_target_is_not_logged() {
     for (target, shown) in [
-        ("http://me:pass@example.org/a@b?c", "http://example.org/a@b?-"),
+        (
+            "http://me:pass@example.org/a@b?c",
+            "http://example.org/a@b?-",
+        ),
         ("http://example.org/a@b", "http://example.org/a@b"),
         ("me@example.org:443", "example.org:443"),
         ("*", "*"),
         ("", ""),
     ] {
-        let read: Value = serde_json::from_str(&line(&AccessRecord { target: target.as_bytes(), ..record() }, false)).expect("JSON");
+        let read: Value = serde_json::from_str(&line(
+            &AccessRecord {
+                target: target.as_bytes(),
+                ..record()
+            },
+            false,
+        ))
+        .expect("JSON");
         assert_eq!(read["target"], shown);
     }
 }
@@ -89,7 +102,10 @@ fn what_clients_send_cannot_break_a_line() {
 }
 
 fn lines_of(path: &Path) -> usize {
-    std::fs::read_to_string(path).expect("a log file").lines().count()
+    std::fs::read_to_string(path)
+        .expect("a log file")
+        .lines()
+        .count()
 }
 
 #[test]
@@ -97,7 +113,8 @@ fn closing_writes_all_that_was_handed_over() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log");
     let dropped = Arc::new(AtomicU64::new(0));
-    let log = AccessLog::start(Some(&LogTarget::File(path.clone())), dropped.clone()).expect("a log");
+    let log =
+        AccessLog::start(Some(&LogTarget::File(path.clone())), dropped.clone()).expect("a log");
     let mut logger = log.logger();
     for _ in 0..1000 {
         logger.write(&record(), &settings(false));
@@ -112,7 +129,8 @@ fn closing_writes_all_that_was_handed_over() {
 fn a_moved_file_is_left_at_reopen_and_a_reload_turns_to_another() {
     let folder = tempfile::tempdir().expect("a folder");
     let [first, moved, second] = ["a.log", "a.log.1", "b.log"].map(|name| folder.path().join(name));
-    let log = AccessLog::start(Some(&LogTarget::File(first.clone())), Arc::default()).expect("a log");
+    let log =
+        AccessLog::start(Some(&LogTarget::File(first.clone())), Arc::default()).expect("a log");
     let mut logger = log.logger();
     std::fs::rename(&first, &moved).expect("rotate");
     log.reopen().expect("reopened");
@@ -120,19 +138,25 @@ fn a_moved_file_is_left_at_reopen_and_a_reload_turns_to_another() {
     logger.flush();
     // A line that is in the new file shows that the thread has taken the turn.
     wait_until(|| lines_of(&first) == 1);
-    log.configure(Some(&LogTarget::File(second.clone()))).expect("turned");
+    log.configure(Some(&LogTarget::File(second.clone())))
+        .expect("turned");
     logger.write(&record(), &settings(false));
     drop(logger);
     assert!(log.close(LONG));
-    assert_eq!([lines_of(&moved), lines_of(&first), lines_of(&second)], [0, 1, 1]);
+    assert_eq!(
+        [lines_of(&moved), lines_of(&first), lines_of(&second)],
+        [0, 1, 1]
+    );
 }
 
 #[test]
 fn a_target_that_cannot_be_opened_leaves_the_log_as_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log");
-    let log = AccessLog::start(Some(&LogTarget::File(path.clone())), Arc::default()).expect("a log");
-    log.configure(Some(&LogTarget::File(folder.path().into()))).expect_err("a folder is no file");
+    let log =
+        AccessLog::start(Some(&LogTarget::File(path.clone())), Arc::default()).expect("a log");
+    log.configure(Some(&LogTarget::File(folder.path().into())))
+        .expect_err("a folder is no file");
     let mut logger = log.logger();
     logger.write(&record(), &settings(false));
     drop(logger);
@@ -173,18 +197,23 @@ fn a_stuck_disk_costs_lines_and_never_a_wait() {
         logger.write(&record(), &settings(false));
         logger.flush();
     }
-    assert_eq!(dropped.load(Ordering::Relaxed), 3, "one is being written, {BUFFERS_MAX} wait");
+    assert_eq!(
+        dropped.load(Ordering::Relaxed),
+        3,
+        "one is being written, {BUFFERS_MAX} wait"
+    );
     assert!(!log.close(Duration::ZERO), "the thread is still stuck");
     drop(go);
     assert!(log.close(LONG));
 }
 
 fn wait_until(condition: impl Fn() -> bool) {
-    for _ in 0..1_000_000 {
-        if condition() {
-            return;
-        }
+    let start = crate::clock::now();
+    while !condition() {
+        assert!(
+            crate::clock::now() - start < LONG,
+            "the condition did not come true"
+        );
         std::thread::yield_now();
     }
-    panic!("the condition did not come true");
 }

@@ -50,7 +50,9 @@ pub struct AccessLog {
 
 impl std::fmt::Debug for AccessLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AccessLog").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("AccessLog")
+            .field("target", &self.target)
+            .finish_non_exhaustive()
     }
 }
 
@@ -77,12 +79,23 @@ impl AccessLog {
             closing: AtomicBool::new(false),
             dropped,
         });
-        let thread = Thread { receiver, shared: shared.clone(), sink };
-        std::thread::Builder::new().name("access-log".into()).spawn(move || {
-            thread.run();
-            let _ = end.send(());
-        })?;
-        Ok(Arc::new(Self { sender, shared, target: Mutex::new(target), ended: Mutex::new(ended) }))
+        let thread = Thread {
+            receiver,
+            shared: shared.clone(),
+            sink,
+        };
+        std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || {
+                thread.run();
+                let _ = end.send(());
+            })?;
+        Ok(Arc::new(Self {
+            sender,
+            shared,
+            target: Mutex::new(target),
+            ended: Mutex::new(ended),
+        }))
     }
 
     /// A worker's end.
@@ -132,7 +145,11 @@ impl AccessLog {
     }
 
     fn turn(&self, sink: Option<Sink>) {
-        *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+        *self
+            .shared
+            .next
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(sink);
         self.shared.changed.store(true, Ordering::Release);
         // A full queue wakes the thread just as well.
         let _ = self.sender.try_send(Message::Wake);
@@ -171,7 +188,11 @@ impl Thread {
 
     fn take(&mut self, message: Message) {
         if self.shared.changed.swap(false, Ordering::AcqRel) {
-            let mut next = self.shared.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self
+                .shared
+                .next
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if let Some(sink) = next.take() {
                 self.sink = sink;
             }

@@ -5,8 +5,16 @@ use proptest::prelude::*;
 fn bounds_grow_and_each_value_lies_at_or_below_its_bound() {
     for at in 1..BUCKETS - 1 {
         assert!(bound_us(at) > bound_us(at - 1), "bucket {at}");
-        assert_eq!(index(bound_us(at) * 1000), at, "a bound belongs to its own bucket");
-        assert_eq!(index(bound_us(at) * 1000 + 1), at + 1, "what is past it to the next");
+        assert_eq!(
+            index(bound_us(at) * 1000),
+            at,
+            "a bound belongs to its own bucket"
+        );
+        assert_eq!(
+            index(bound_us(at) * 1000 + 1),
+            at + 1,
+            "what is past it to the next"
+        );
     }
     assert_eq!(bound_us(BUCKETS - 2), 1 << EXPONENT_MAX);
 }
@@ -33,7 +41,10 @@ fn workers_add_up() {
 
 #[test]
 fn the_exposition_stays_small() {
-    let bounds: Vec<f64> = Merged::default().exposed().map(|(bound, _)| bound).collect();
+    let bounds: Vec<f64> = Merged::default()
+        .exposed()
+        .map(|(bound, _)| bound)
+        .collect();
     assert_eq!(bounds.len(), 45);
     assert_eq!(bounds[..4], [0.000016, 0.000024, 0.000032, 0.000048]);
 }

@@ -12,7 +12,10 @@ fn known_times() {
         (4_107_542_400, 0, "2100-03-01T00:00:00.000Z"),
         (253_402_300_799, 0, "9999-12-31T23:59:59.000Z"),
     ] {
-        assert_eq!(time_string(Duration::from_secs(seconds) + Duration::from_millis(ms)), text);
+        assert_eq!(
+            time_string(Duration::from_secs(seconds) + Duration::from_millis(ms)),
+            text
+        );
     }
 }
 
@@ -24,12 +27,22 @@ fn a_kept_second_is_not_kept_too_long() {
         time.push(&mut out, Duration::from_millis(ms));
     }
     let text = String::from_utf8(out).expect("ASCII");
-    assert!(text.ends_with("00:00:00.999Z1970-01-01T00:00:01.000Z1970-01-01T00:00:01.001Z1970-01-01T00:00:02.000Z"), "{text}");
+    assert!(
+        text.ends_with(
+            "00:00:00.999Z1970-01-01T00:00:01.000Z1970-01-01T00:00:01.001Z1970-01-01T00:00:02.000Z"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
 fn milliseconds_have_three_decimals() {
-    for (us, text) in [(0, "0.000"), (7, "0.007"), (1234, "1.234"), (60_000_000, "60000.000")] {
+    for (us, text) in [
+        (0, "0.000"),
+        (7, "0.007"),
+        (1234, "1.234"),
+        (60_000_000, "60000.000"),
+    ] {
         let mut out = Vec::new();
         push_ms(&mut out, Duration::from_micros(us));
         assert_eq!(out, text.as_bytes());

@@ -61,21 +61,51 @@ impl Registry {
         self.routes.insert(name.clone(), self.registrations);
     }
 
-    pub(super) fn listener(&mut self, name: &Arc<str>, workers: usize) -> Arc<Slots<ListenerCells>> {
-        keep(&mut self.listeners, name.clone(), self.registrations, workers)
+    pub(super) fn listener(
+        &mut self,
+        name: &Arc<str>,
+        workers: usize,
+    ) -> Arc<Slots<ListenerCells>> {
+        keep(
+            &mut self.listeners,
+            name.clone(),
+            self.registrations,
+            workers,
+        )
     }
 
-    pub(super) fn pool(&mut self, pool: &Arc<str>, version: &Arc<str>, workers: usize) -> Arc<Slots<PoolCells>> {
-        keep(&mut self.pools, (pool.clone(), version.clone()), self.registrations, workers)
+    pub(super) fn pool(
+        &mut self,
+        pool: &Arc<str>,
+        version: &Arc<str>,
+        workers: usize,
+    ) -> Arc<Slots<PoolCells>> {
+        keep(
+            &mut self.pools,
+            (pool.clone(), version.clone()),
+            self.registrations,
+            workers,
+        )
     }
 
     pub(super) fn request(&mut self, key: RequestKey, workers: usize) -> Arc<Slots<RequestCells>> {
-        self.requests.entry(key).or_insert_with(|| Arc::new(Slots::new(workers))).clone()
+        self.requests
+            .entry(key)
+            .or_insert_with(|| Arc::new(Slots::new(workers)))
+            .clone()
     }
 
-    pub(super) fn backend(&mut self, pool: &str, key: &str, workers: usize) -> Arc<Slots<BackendCells>> {
+    pub(super) fn backend(
+        &mut self,
+        pool: &str,
+        key: &str,
+        workers: usize,
+    ) -> Arc<Slots<BackendCells>> {
         let key = (Arc::from(pool), Arc::from(key));
-        self.backends.entry(key).or_insert_with(|| Arc::new(Slots::new(workers))).clone()
+        self.backends
+            .entry(key)
+            .or_insert_with(|| Arc::new(Slots::new(workers)))
+            .clone()
     }
 
     /// Forgets what has not been named for [`RELOADS_KEPT`] reloads. Workers that still hold cells of it
@@ -88,7 +118,9 @@ impl Registry {
         self.requests.retain(|key, _| {
             self.listeners.contains_key(&key.listener)
                 && (key.route.is_empty() || self.routes.contains_key(&key.route))
-                && self.pools.contains_key(&(key.pool.clone(), key.version.clone()))
+                && self
+                    .pools
+                    .contains_key(&(key.pool.clone(), key.version.clone()))
         });
     }
 
@@ -99,16 +131,36 @@ impl Registry {
 
     pub(super) fn totals(&self) -> Totals {
         Totals {
-            listeners: self.listeners.iter().map(|(name, kept)| (name.clone(), kept.slots.clone())).collect(),
-            pools: self.pools.iter().map(|(key, kept)| (key.clone(), kept.slots.clone())).collect(),
-            requests: self.requests.iter().map(|(key, slots)| (key.clone(), slots.clone())).collect(),
+            listeners: self
+                .listeners
+                .iter()
+                .map(|(name, kept)| (name.clone(), kept.slots.clone()))
+                .collect(),
+            pools: self
+                .pools
+                .iter()
+                .map(|(key, kept)| (key.clone(), kept.slots.clone()))
+                .collect(),
+            requests: self
+                .requests
+                .iter()
+                .map(|(key, slots)| (key.clone(), slots.clone()))
+                .collect(),
             backends: self.backends.clone(),
         }
     }
 }
 
-fn keep<K: Ord, T: Default>(map: &mut BTreeMap<K, Kept<T>>, key: K, now: u64, workers: usize) -> Arc<Slots<T>> {
-    let kept = map.entry(key).or_insert_with(|| Kept { named: now, slots: Arc::new(Slots::new(workers)) });
+fn keep<K: Ord, T: Default>(
+    map: &mut BTreeMap<K, Kept<T>>,
+    key: K,
+    now: u64,
+    workers: usize,
+) -> Arc<Slots<T>> {
+    let kept = map.entry(key).or_insert_with(|| Kept {
+        named: now,
+        slots: Arc::new(Slots::new(workers)),
+    });
     kept.named = now;
     kept.slots.clone()
 }
