@@ -111,11 +111,11 @@ fn views(snapshot: &Snapshot, now: Instant) -> Vec<PoolView> {
             usable: 0,
             backends: pool
                 .core
-                .members()
+                .backends()
                 .iter()
-                .map(|member| BackendView {
-                    key: member.key.clone(),
-                    version: member.version.clone(),
+                .map(|backend| BackendView {
+                    key: backend.key().clone(),
+                    version: backend.version().clone(),
                     in_flight: 0,
                     usable: true,
                 })
