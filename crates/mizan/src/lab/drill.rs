@@ -17,10 +17,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use watch::Watch;
+use watch::{PoolView, Watch};
 
 /// Backends of the drill: panic is two of three.
 pub(super) const BACKENDS: usize = 3;
+/// The backend that is killed.
+const VICTIM: usize = 1;
 /// Clients of the load.
 const CLIENTS: usize = 16;
 /// Longest wait for anything that should happen in far less.
@@ -43,11 +45,7 @@ pub(super) fn run(stage: &mut Stage, json: bool, out: &mut dyn Write) -> Result<
     hashing(stage, &mut report)?;
     panic(stage, &mut report)?;
     ending(stage, &mut report)?;
-    report.finish().map_err(printing())
-}
-
-fn printing() -> impl FnOnce(std::io::Error) -> LabError {
-    LabError::io("print the report")
+    report.finish()
 }
 
 /// A fresh proxy with `policy`, all backends well and up.
@@ -57,7 +55,7 @@ fn begin(
     title: &str,
     policy: Policy,
 ) -> Result<Watch, LabError> {
-    report.chapter(title).map_err(printing())?;
+    report.chapter(title)?;
     for backend in &mut stage.backends {
         backend.revive()?;
         backend.control(true, Duration::ZERO)?;
@@ -97,9 +95,7 @@ fn rotation(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> 
             .collect::<Vec<_>>()
             .join(" ")
     );
-    report
-        .promise("requests go to the backends in turn", in_turn, saw)
-        .map_err(printing())
+    report.promise("requests go to the backends in turn", in_turn, saw)
 }
 
 /// One backend is killed under load and comes back.
@@ -108,91 +104,79 @@ fn outage(stage: &mut Stage, report: &mut Report<'_>, policy: Policy) -> Result<
     let watch = begin(stage, report, &title, policy)?;
     let load = Load::start(stage.setup.proxy, CLIENTS);
     load.wait_for(1_000, WAIT_MAX);
-    let before = load.tally();
+    kill_one(stage, report, &watch, &load)?;
+    let outage = load.tally();
+    revive_it(stage, report, &load)?;
+    load.wait_for(1_000, WAIT_MAX);
+    let tally = load.stop().since(&outage);
+    failures(report, "its return fails no request", &tally)
+}
 
-    let victim = stage.backends[1].address.to_string();
+fn kill_one(
+    stage: &mut Stage,
+    report: &mut Report<'_>,
+    watch: &Watch,
+    load: &Load,
+) -> Result<(), LabError> {
+    let victim = stage.backends[VICTIM].key();
+    let before = load.tally();
     let killed = clock::now();
-    stage.backends[1].kill()?;
+    stage.backends[VICTIM].kill()?;
     let tries_before = watch.tries(&victim)?;
-    let shown = watch.wait_for(WAIT_MAX, |pool| {
-        pool.backend(&victim).is_some_and(|backend| !backend.usable)
-    })?;
+    let unusable = |pool: &PoolView| pool.backend(&victim).is_some_and(|found| !found.usable);
+    let shown = watch.wait_for(WAIT_MAX, unusable)?;
     let shown_after = clock::now().saturating_since(killed);
     wait_until(AT_ONCE.saturating_sub(shown_after), || false);
     let tries_at_once = watch.tries(&victim)?;
     let settled = load.tally();
     load.wait_for(2_000, WAIT_MAX);
     // Long enough for the probes to find it down too.
-    let down = watch.wait_for(WAIT_MAX, |pool| {
-        pool.backend(&victim)
-            .is_some_and(|backend| backend.health == "down")
-    })?;
-    let (outage, tries) = (load.tally(), watch.tries(&victim)?);
-    let late = tries.saturating_sub(tries_at_once);
+    let down = watch.wait_for(WAIT_MAX, |pool| pool.is_down(&victim))?;
+    let outage = load.tally();
+    let late = watch.tries(&victim)? - tries_at_once;
+
     failures(report, "not one request fails", &outage.since(&before))?;
     let saw = format!(
         "tries at {}: {} in the first {AT_ONCE:?} after the kill (saved by the others), then {late}",
         short(&victim),
         tries_at_once - tries_before
     );
-    report
-        .promise("it gets no more traffic at once", late == 0, saw)
-        .map_err(printing())?;
+    report.promise("it gets no more traffic at once", late == 0, saw)?;
     let saw = match &shown {
         Some(pool) => format!("after {} ms: {}", shown_after.as_millis(), pool.text()),
-        None => format!(
-            "{} still shown as usable after {WAIT_MAX:?}",
-            short(&victim)
-        ),
+        None => format!("{} still usable after {WAIT_MAX:?}", short(&victim)),
     };
-    report
-        .promise("its state is shown", shown.is_some() && down.is_some(), saw)
-        .map_err(printing())?;
+    report.promise("its state is shown", shown.is_some() && down.is_some(), saw)?;
     let rest = outage.since(&settled);
-    let (one, other) = (
-        rest.of(&stage.backends[0].address.to_string()),
-        rest.of(&stage.backends[2].address.to_string()),
-    );
-    let even = one.abs_diff(other) * 5 <= one + other && one + other > 0;
-    report
-        .promise("the others share its traffic", even, rest.shares())
-        .map_err(printing())?;
+    let counts = [0, 2].map(|index: usize| rest.of(&stage.backends[index].key()));
+    let sum: u64 = counts.iter().sum();
+    let even = sum > 0 && counts[0].abs_diff(counts[1]) * 5 <= sum;
+    report.promise("the others share its traffic", even, rest.shares())
+}
 
-    let revived = clock::now();
-    stage.backends[1].revive()?;
+fn revive_it(stage: &mut Stage, report: &mut Report<'_>, load: &Load) -> Result<(), LabError> {
+    let victim = stage.backends[VICTIM].key();
     let gone = load.tally().of(&victim);
+    let revived = clock::now();
+    stage.backends[VICTIM].revive()?;
     let back = wait_until(WAIT_MAX, || load.tally().of(&victim) > gone);
-    let took = clock::now().saturating_since(revived);
-    let probes = stage.backends[1].state()?.probes_before_traffic;
+    let took = clock::now().saturating_since(revived).as_millis();
+    let probes = stage.backends[VICTIM].state()?.probes_before_traffic;
     let kept = back && probes.is_some_and(|probes| probes >= RISE);
     let saw = match probes {
-        Some(probes) => format!(
-            "first request {} ms after its start, behind {probes} probes",
-            took.as_millis()
-        ),
+        Some(probes) => {
+            format!("first request {took} ms after its start, behind {probes} probes")
+        }
         None => format!("no request in {WAIT_MAX:?}"),
     };
-    report
-        .promise(
-            &format!("it is back in after {RISE} probes that passed"),
-            kept,
-            saw,
-        )
-        .map_err(printing())?;
-    load.wait_for(1_000, WAIT_MAX);
-    failures(
-        report,
-        "its return fails no request",
-        &load.stop().since(&outage),
-    )
+    let promise = format!("it is back in after {RISE} probes that passed");
+    report.promise(&promise, kept, saw)
 }
 
 /// A promise that nothing failed in `tally`.
 fn failures(report: &mut Report<'_>, promise: &str, tally: &Tally) -> Result<(), LabError> {
     let kept = tally.failed == 0 && tally.cut == 0 && tally.answers > 0;
-    report
-        .promise(promise, kept, tally.outcome())
-        .map_err(printing())
+    report.promise(promise, kept, tally.outcome())
 }
 
 fn slow_backend(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
@@ -207,12 +191,10 @@ fn slow_backend(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabErr
     let counts: Vec<_> = stage
         .backends
         .iter()
-        .map(|backend| tally.of(&backend.address.to_string()))
+        .map(|backend| tally.of(&backend.key()))
         .collect();
     let kept = counts[2] > 0 && counts[2] * 3 < counts[0].min(counts[1]);
-    report
-        .promise("the slow one gets fewer requests", kept, tally.shares())
-        .map_err(printing())?;
+    report.promise("the slow one gets fewer requests", kept, tally.shares())?;
     failures(report, "not one request fails", &tally)
 }
 
@@ -232,18 +214,26 @@ fn owners(stage: &Stage) -> Result<Owners, LabError> {
     Ok(owners)
 }
 
-/// `9001: 80, 9002: 84`, of those for which `counts` holds.
-fn count(owners: &Owners, counts: impl Fn(&Ipv4Addr) -> bool) -> (BTreeMap<&str, usize>, String) {
+/// Clients by backend, of those for which `counts` holds.
+fn count(owners: &Owners, counts: impl Fn(&Ipv4Addr) -> bool) -> BTreeMap<&str, usize> {
     let mut by_owner = BTreeMap::new();
     for (_, owner) in owners.iter().filter(|(source, _)| counts(source)) {
         *by_owner.entry(short(owner)).or_default() += 1;
     }
-    let text = by_owner
-        .iter()
-        .map(|(owner, count)| format!("{owner}: {count}"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    (by_owner, text)
+    by_owner
+}
+
+/// `9001: 80, 9002: 84`
+fn shares(counts: &BTreeMap<&str, usize>) -> String {
+    let share = |(owner, count): (&&str, &usize)| format!("{owner}: {count}");
+    counts.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
+/// How many clients have the same backend in both.
+fn same(one: &Owners, other: &Owners) -> usize {
+    one.iter()
+        .filter(|(source, owner)| other.get(source) == Some(owner))
+        .count()
 }
 
 fn hashing(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
@@ -255,73 +245,48 @@ fn hashing(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
     )?;
     let first = owners(stage)?;
     let again = owners(stage)?;
-    let (shares, text) = count(&first, |_| true);
-    let kept = first == again && shares.len() == BACKENDS;
-    let saw = format!("{SOURCES} clients, asked twice; {text}");
-    report
-        .promise("a client stays with its backend", kept, saw)
-        .map_err(printing())?;
+    let counts = count(&first, |_| true);
+    let kept = first == again && counts.len() == BACKENDS;
+    let saw = format!("{SOURCES} clients, asked twice; {}", shares(&counts));
+    report.promise("a client stays with its backend", kept, saw)?;
 
-    let victim = stage.backends[1].address.to_string();
-    stage.backends[1].kill()?;
+    let victim = stage.backends[VICTIM].key();
+    stage.backends[VICTIM].kill()?;
     let at_once = owners(stage)?;
-    watch.wait_for(WAIT_MAX, |pool| {
-        pool.backend(&victim)
-            .is_some_and(|backend| backend.health == "down")
-    })?;
+    watch.wait_for(WAIT_MAX, |pool| pool.is_down(&victim))?;
     let without = owners(stage)?;
-    let lost = |source: &Ipv4Addr| first[source] == victim;
-    let owned = first.values().filter(|owner| **owner == victim).count();
-    let moved = first
-        .iter()
-        .filter(|(source, owner)| !lost(source) && without[*source] != **owner)
-        .count();
-    let left = without.values().filter(|owner| **owner == victim).count();
-    let saw = format!(
-        "{owned} of {SOURCES} moved; {moved} of the other {} moved",
-        usize::from(SOURCES) - owned
-    );
-    report
-        .promise(
-            "a kill moves only that arc's clients",
-            moved == 0 && left == 0 && owned > 0,
-            saw,
-        )
-        .map_err(printing())?;
-    let (spread, text) = count(&without, lost);
-    let kept = spread.len() == BACKENDS - 1 && spread.values().all(|count| count * 7 >= owned);
-    report
-        .promise("they spread over the others", kept, text)
-        .map_err(printing())?;
-    let saw = format!(
-        "{} of {SOURCES} clients have the same backend in both",
-        at_once
-            .iter()
-            .filter(|(source, owner)| without[*source] == **owner)
-            .count()
-    );
-    report
-        .promise(
-            "they move once: at the kill, not again when the probes see it",
-            at_once == without,
-            saw,
-        )
-        .map_err(printing())?;
+    arc_moved(report, &victim, &first, &without)?;
+    let saw = format!("{} of {SOURCES} as at the kill", same(&at_once, &without));
+    let promise = "they do not move again when the probes see it";
+    report.promise(promise, at_once == without, saw)?;
 
-    stage.backends[1].revive()?;
+    stage.backends[VICTIM].revive()?;
     watch.wait_all_up(BACKENDS, WAIT_MAX)?;
     let back = owners(stage)?;
-    let same = back
-        .iter()
-        .filter(|(source, owner)| first[*source] == **owner)
-        .count();
-    report
-        .promise(
-            "all are home again when it is back",
-            back == first,
-            format!("{same} of {SOURCES}"),
-        )
-        .map_err(printing())
+    let saw = format!("{} of {SOURCES}", same(&first, &back));
+    report.promise("all are home again when it is back", back == first, saw)
+}
+
+fn arc_moved(
+    report: &mut Report<'_>,
+    victim: &str,
+    first: &Owners,
+    without: &Owners,
+) -> Result<(), LabError> {
+    let owned = first.values().filter(|owner| *owner == victim).count();
+    let rest = first.len() - owned;
+    let stayed = same(first, without);
+    let left = without.values().any(|owner| owner == victim);
+    let kept = owned > 0 && !left && stayed == rest;
+    let saw = format!(
+        "its {owned} moved, and {} of the other {rest}",
+        rest.saturating_sub(stayed)
+    );
+    report.promise("a kill moves only that arc's clients", kept, saw)?;
+    let spread = count(without, |source| first[source] == victim);
+    // Far from even only by a bad hash: 128 points share the arc out.
+    let kept = spread.len() == BACKENDS - 1 && spread.values().all(|count| count * 7 >= owned);
+    report.promise("they spread over the others", kept, shares(&spread))
 }
 
 fn panic(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
@@ -337,21 +302,17 @@ fn panic(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
     load.wait_for(2_000, WAIT_MAX);
     let during = load.tally().since(&before);
     let saw = entered.map_or_else(|| "no panic".to_owned(), |pool| pool.text());
-    report
-        .promise("the pool panics, and shows it", saw != "no panic", saw)
-        .map_err(printing())?;
+    report.promise("the pool panics, and shows it", saw != "no panic", saw)?;
     let used = stage
         .backends
         .iter()
-        .filter(|backend| during.of(&backend.address.to_string()) * 5 > during.answers)
+        .filter(|backend| during.of(&backend.key()) * 5 > during.answers)
         .count();
-    report
-        .promise(
-            "health is ignored: all three are used",
-            used == BACKENDS,
-            during.shares(),
-        )
-        .map_err(printing())?;
+    report.promise(
+        "health is ignored: all three are used",
+        used == BACKENDS,
+        during.shares(),
+    )?;
     for backend in &stage.backends[..2] {
         backend.control(true, Duration::ZERO)?;
     }
@@ -359,9 +320,7 @@ fn panic(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
     let saw = left
         .as_ref()
         .map_or_else(|| "still in panic".to_owned(), |pool| pool.text());
-    report
-        .promise("it ends when they are well again", left.is_some(), saw)
-        .map_err(printing())?;
+    report.promise("it ends when they are well again", left.is_some(), saw)?;
     failures(report, "not one request fails", &load.stop())
 }
 
@@ -379,16 +338,12 @@ fn ending(stage: &mut Stage, report: &mut Report<'_>) -> Result<(), LabError> {
         || format!("still there after {WAIT_MAX:?}"),
         |status| format!("{status} after {took} ms"),
     );
-    report
-        .promise(
-            "the proxy ends by itself, with exit status 0",
-            ended.is_some_and(|status| status.success()),
-            saw,
-        )
-        .map_err(printing())?;
+    report.promise(
+        "the proxy ends by itself, with exit status 0",
+        ended.is_some_and(|status| status.success()),
+        saw,
+    )?;
     let tally = load.stop().since(&before);
     let kept = tally.failed == 0 && tally.cut == 0;
-    report
-        .promise("no request in flight is cut", kept, tally.outcome())
-        .map_err(printing())
+    report.promise("no request in flight is cut", kept, tally.outcome())
 }

@@ -80,6 +80,11 @@ impl Backend {
         Ok(())
     }
 
+    /// What the proxy calls it, in `X-Upstream` and in its API.
+    pub(super) fn key(&self) -> String {
+        self.address.to_string()
+    }
+
     /// Its process; none if it was killed.
     pub(super) fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)

@@ -165,11 +165,6 @@ impl Schedule {
         self.queue.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Probes that run.
-    pub(super) fn running(&self) -> usize {
-        self.running
-    }
-
     fn added(&mut self, now: Instant, target: TargetId, plan: Plan, spread: Duration) {
         let due = now + spread.mul_f64(self.fraction());
         self.targets.insert(

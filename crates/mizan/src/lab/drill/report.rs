@@ -1,7 +1,8 @@
 //! What was promised, and what was seen.
 
+use crate::lab::stage::LabError;
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::Write;
 
 /// One promise, played.
 #[derive(Debug, Serialize)]
@@ -31,21 +32,24 @@ impl<'a> Report<'a> {
     }
 
     /// Begins a chapter.
-    pub(super) fn chapter(&mut self, title: &str) -> io::Result<()> {
+    pub(super) fn chapter(&mut self, title: &str) -> Result<(), LabError> {
         self.chapter = title.to_owned();
         if self.json {
-            Ok(())
-        } else {
-            writeln!(self.out, "\n{title}")
+            return Ok(());
         }
+        self.print(&format!("\n{title}\n"))
     }
 
-    /// States a promise and whether it was kept.
-    pub(super) fn promise(&mut self, promise: &str, kept: bool, saw: String) -> io::Result<()> {
+    /// States a promise, whether it was kept, and what was seen of it.
+    pub(super) fn promise(
+        &mut self,
+        promise: &str,
+        kept: bool,
+        saw: String,
+    ) -> Result<(), LabError> {
         if !self.json {
             let mark = if kept { "kept  " } else { "BROKEN" };
-            writeln!(self.out, "  {mark}  {promise}\n            {saw}")?;
-            self.out.flush()?;
+            self.print(&format!("  {mark}  {promise}\n            {saw}\n"))?;
         }
         let (chapter, promise) = (self.chapter.clone(), promise.to_owned());
         self.promises.push(Promise {
@@ -58,17 +62,27 @@ impl<'a> Report<'a> {
     }
 
     /// Says how it went; false if a promise was broken, or none was played.
-    pub(super) fn finish(self) -> io::Result<bool> {
+    pub(super) fn finish(mut self) -> Result<bool, LabError> {
         let broken = self.promises.iter().filter(|promise| !promise.kept).count();
         let all = self.promises.len();
-        if self.json {
-            let value = serde_json::json!({ "promises": self.promises, "broken": broken });
-            writeln!(self.out, "{value}")?;
+        let text = if self.json {
+            format!(
+                "{}\n",
+                serde_json::json!({ "promises": self.promises, "broken": broken })
+            )
         } else {
-            writeln!(self.out, "\n{all} promises, {broken} broken.")?;
-        }
-        self.out.flush()?;
+            format!("\n{all} promises, {broken} broken.\n")
+        };
+        self.print(&text)?;
         Ok(broken == 0 && all > 0)
+    }
+
+    fn print(&mut self, text: &str) -> Result<(), LabError> {
+        let printed = self
+            .out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush());
+        printed.map_err(LabError::io("print the report"))
     }
 }
 

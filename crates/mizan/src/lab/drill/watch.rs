@@ -31,7 +31,7 @@ pub(super) struct BackendView {
     /// `usable`, `panic`, `refused`, `ejected`, `down`...
     state: String,
     /// What probes say.
-    pub(super) health: String,
+    health: String,
     reason: String,
     /// Tries at it since the start.
     pub(super) requests: u64,
@@ -101,6 +101,12 @@ impl Watch {
 impl PoolView {
     pub(super) fn backend(&self, key: &str) -> Option<&BackendView> {
         self.backends.iter().find(|backend| backend.key == key)
+    }
+
+    /// Whether the probes have found `key` down.
+    pub(super) fn is_down(&self, key: &str) -> bool {
+        self.backend(key)
+            .is_some_and(|backend| backend.health == "down")
     }
 
     /// Backends that are up and usable.

@@ -79,7 +79,7 @@ impl World {
                 self.starts.entry(target).or_default().push(self.now);
             }
             self.most_at_once = self.most_at_once.max(self.running.len());
-            assert_eq!(self.schedule.running(), self.running.len());
+            assert_eq!(self.schedule.running, self.running.len());
         }
         self.now = end;
     }
@@ -262,7 +262,7 @@ fn a_target_removed_in_mid_probe_holds_its_slot_until_the_probe_ends() {
     schedule.observe(later, Event::Finished { target: 1 });
     schedule.observe(later, Event::Removed { target: 1 });
     assert!(schedule.tick(at(100 * SECOND)).is_empty());
-    assert_eq!(schedule.running(), 0);
+    assert_eq!(schedule.running, 0);
 }
 
 #[test]
