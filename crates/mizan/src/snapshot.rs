@@ -43,7 +43,9 @@ pub struct Current {
 impl Current {
     /// Starts with `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self { snapshot: ArcSwap::new(snapshot) }
+        Self {
+            snapshot: ArcSwap::new(snapshot),
+        }
     }
 
     /// The snapshot in force. Cheap, but not for each request: a worker keeps its own copy and asks

@@ -3,7 +3,7 @@
 use super::control::ReloadRequest;
 use super::reload::{Parts, reload};
 use super::resolve;
-use crate::admin::Phase;
+use crate::admin::{Control, Phase};
 use crate::clock;
 use crate::config;
 use crate::snapshot::{Pool, Snapshot};
@@ -11,6 +11,8 @@ use mizan_core::backend::{Address, Member};
 use mizan_core::drain::{Drain, DrainConfig, DrainPhase};
 use mizan_core::pool::Event;
 use mizan_core::time::Instant;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -90,7 +92,7 @@ impl Signals {
 /// The first signal begins the drain, the second ends it.
 fn stop(parts: &Parts, drain: &mut Drain) {
     let settings = parts.current.load().settings.drain.clone();
-    match parts.control.phase_now() {
+    match parts.control.phase() {
         Phase::Starting | Phase::Serving => {
             *drain = Drain::new(DrainConfig { window: settings.window, deadline: settings.deadline });
             drain.begin(clock::now());
@@ -199,20 +201,25 @@ fn futures_now<T>(task: tokio::task::JoinHandle<T>) -> Option<Result<T, tokio::t
 
 /// The pool's members with fresh addresses; `None` if a name did not resolve.
 fn resolved(pool: Arc<Pool>) -> Option<(Arc<Pool>, Vec<Member>)> {
-    let mut members: Vec<Member> = pool.members.iter().filter(|member| !is_named(&pool, member)).cloned().collect();
+    let is_named = |member: &Member| pool.names.iter().any(|(name, _)| key_of(&member.address, name) == *member.key);
+    let mut members: Vec<Member> = pool.members.iter().filter(|member| !is_named(member)).cloned().collect();
     for (name, template) in &pool.names {
-        let addresses = resolve(name).inspect_err(|error| tracing::warn!(pool = %pool.name, name, %error, "a host name does not resolve: its last addresses stay")).ok()?;
-        members.extend(addresses.into_iter().map(|address| config::named_member(name, template, address)));
+        let failed = |error: &io::Error| tracing::warn!(pool = %pool.name, name, %error, "a host name does not resolve: its last addresses stay");
+        for address in resolve(name).inspect_err(failed).ok()? {
+            let address = Address::Ip(SocketAddr::new(address.ip().to_canonical(), address.port()));
+            let key = Arc::from(key_of(&address, name));
+            members.push(Member { key, address, ..template.clone() });
+        }
     }
     members.sort_by(|one, other| one.key.cmp(&other.key));
     members.dedup_by(|one, other| one.key == other.key);
     Some((pool, members))
 }
 
-/// Whether `member` came from one of the pool's host names.
-fn is_named(pool: &Pool, member: &Member) -> bool {
-    let Address::Ip(address) = member.address else {
-        return false;
-    };
-    pool.names.iter().any(|(name, template)| config::named_member(name, template, address).key == member.key)
+/// The key of an address that came from a host name.
+fn key_of(address: &Address, name: &str) -> String {
+    match address {
+        Address::Ip(address) => format!("{name}/{}", address.ip()),
+        Address::Unix(_) => String::new(),
+    }
 }

@@ -125,7 +125,9 @@ pub struct StatusSet(pub Vec<(u16, u16)>);
 impl StatusSet {
     /// Whether `status` is in the set.
     pub fn contains(&self, status: u16) -> bool {
-        self.0.iter().any(|(low, high)| (*low..=*high).contains(&status))
+        self.0
+            .iter()
+            .any(|(low, high)| (*low..=*high).contains(&status))
     }
 }
 
