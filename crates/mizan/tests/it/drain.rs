@@ -20,7 +20,10 @@ fn held_backend() -> (Backend, Arc<AtomicBool>) {
 }
 
 fn start(drain: &str, backend: &Backend) -> Mizan {
-    Mizan::start(&format!("{}[drain]\n{drain}\n", config("", "", &[backend.address()])))
+    Mizan::start(&format!(
+        "{}[drain]\n{drain}\n",
+        config("", "", &[backend.address()])
+    ))
 }
 
 /// Sends a GET and waits until the backend has it.
@@ -28,7 +31,9 @@ fn send_into(mizan: &Mizan, backend: &Backend) -> Client {
     let mut client = mizan.client();
     let before = backend.requests();
     client.send("GET /held HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    eventually(PATIENCE, "the backend has the request", || backend.requests() > before);
+    eventually(PATIENCE, "the backend has the request", || {
+        backend.requests() > before
+    });
     client
 }
 
@@ -39,12 +44,25 @@ fn is_refused(mizan: &Mizan) -> bool {
 /// The number in the line that says how many requests were cut.
 #[track_caller]
 fn cut(log: &str) -> u64 {
-    let line = log.lines().rfind(|line| line.contains("cut")).unwrap_or_else(|| panic!("no line says how many were cut:\n{log}"));
+    let line = log
+        .lines()
+        .rfind(|line| line.contains("cut"))
+        .unwrap_or_else(|| panic!("no line says how many were cut:\n{log}"));
     let word_before = line.split("cut").next().unwrap_or_default();
     let word_behind = line.split("cut").nth(1).unwrap_or_default();
-    let digits = |text: &str| text.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-    let number = digits(word_behind).first().cloned().or_else(|| digits(word_before).last().cloned());
-    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {line:?}"))
+    let digits = |text: &str| {
+        text.split(|c: char| !c.is_ascii_digit())
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let number = digits(word_behind)
+        .first()
+        .cloned()
+        .or_else(|| digits(word_before).last().cloned());
+    number
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("no number in {line:?}"))
 }
 
 #[test]
@@ -52,19 +70,32 @@ fn sigterm_under_load_fails_nothing_and_exits_0() {
     let _alone = alone();
     let backends = ["a", "b"].map(Backend::healthy);
     let base = config("", "", &backends.each_ref().map(Backend::address));
-    let mut mizan = Mizan::start(&format!("{base}[drain]\nwindow = \"1s\"\ndeadline = \"10s\"\n"));
+    let mut mizan = Mizan::start(&format!(
+        "{base}[drain]\nwindow = \"1s\"\ndeadline = \"10s\"\n"
+    ));
     let load = Load::start(mizan.address(), Plan::default());
     load.wait_for(300);
     mizan.signal(Signal::TERM);
-    eventually(PATIENCE, "/readyz says 503", || mizan.readiness() == Some(503));
+    eventually(PATIENCE, "/readyz says 503", || {
+        mizan.readiness() == Some(503)
+    });
     let mut fresh = mizan.client();
-    assert_eq!(fresh.get("/").status, 200, "new requests are served in the window");
+    assert_eq!(
+        fresh.get("/").status,
+        200,
+        "new requests are served in the window"
+    );
     let status = mizan.wait(PATIENCE);
     let report = load.stop();
     report.expect_no_failure();
-    assert!(report.count(&Fate::Refused) > 0, "the listener never closed");
+    assert!(
+        report.count(&Fate::Refused) > 0,
+        "the listener never closed"
+    );
     assert_eq!(status.code(), Some(0));
-    eventually(PATIENCE, "the log says how many were cut", || mizan.log().contains("cut"));
+    eventually(PATIENCE, "the log says how many were cut", || {
+        mizan.log().contains("cut")
+    });
     assert_eq!(cut(&mizan.log()), 0);
 }
 
@@ -90,7 +121,9 @@ fn an_upload_in_flight_is_finished() {
     let mut mizan = start("window = \"0s\"\ndeadline = \"20s\"", &backend);
     let mut client = mizan.client();
     client.send("POST /up HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhello");
-    eventually(PATIENCE, "the backend has the head", || backend.requests() == 1);
+    eventually(PATIENCE, "the backend has the head", || {
+        backend.requests() == 1
+    });
     mizan.signal(Signal::TERM);
     eventually(PATIENCE, "the listener closes", || is_refused(&mizan));
     client.send("world");
@@ -106,13 +139,21 @@ fn what_is_not_done_by_the_deadline_is_cut_counted_and_the_exit_code_is_still_0(
     let signalled = now();
     mizan.signal(Signal::TERM);
     let status = mizan.wait(Duration::from_secs(5));
-    assert!(now() - signalled >= Duration::from_millis(500), "the deadline was not waited for");
+    assert!(
+        now() - signalled >= Duration::from_millis(500),
+        "the deadline was not waited for"
+    );
     assert_eq!(status.code(), Some(0));
     for client in &mut clients {
         let answered = client.try_read("GET").map(|response| response.status);
-        assert!(answered.is_err() || matches!(answered, Ok(502..=504)), "{answered:?}");
+        assert!(
+            answered.is_err() || matches!(answered, Ok(502..=504)),
+            "{answered:?}"
+        );
     }
-    eventually(PATIENCE, "the log says how many were cut", || mizan.log().contains("cut"));
+    eventually(PATIENCE, "the log says how many were cut", || {
+        mizan.log().contains("cut")
+    });
     assert_eq!(cut(&mizan.log()), 2);
 }
 
@@ -122,10 +163,14 @@ fn a_second_signal_ends_it_at_once() {
     let mut mizan = start("window = \"30s\"\ndeadline = \"30s\"", &backend);
     let _client = send_into(&mizan, &backend);
     mizan.signal(Signal::TERM);
-    eventually(PATIENCE, "/readyz says 503", || mizan.readiness() == Some(503));
+    eventually(PATIENCE, "/readyz says 503", || {
+        mizan.readiness() == Some(503)
+    });
     mizan.signal(Signal::TERM);
     assert_eq!(mizan.wait(Duration::from_secs(3)).code(), Some(0));
-    eventually(PATIENCE, "the log says how many were cut", || mizan.log().contains("cut"));
+    eventually(PATIENCE, "the log says how many were cut", || {
+        mizan.log().contains("cut")
+    });
     assert_eq!(cut(&mizan.log()), 1);
 }
 
@@ -134,7 +179,9 @@ fn sigint_drains_as_sigterm_does() {
     let backend = Backend::healthy("a");
     let mut mizan = start("window = \"300ms\"\ndeadline = \"5s\"", &backend);
     mizan.signal(Signal::INT);
-    eventually(PATIENCE, "/readyz says 503", || mizan.readiness() == Some(503) || mizan.readiness().is_none());
+    eventually(PATIENCE, "/readyz says 503", || {
+        mizan.readiness() == Some(503) || mizan.readiness().is_none()
+    });
     assert_eq!(mizan.wait(PATIENCE).code(), Some(0));
 }
 
@@ -165,7 +212,9 @@ fn in_the_window_answers_do_not_close_connections_that_will_be_used_again() {
     let mut client = mizan.client();
     client.get("/");
     mizan.signal(Signal::TERM);
-    eventually(PATIENCE, "/readyz says 503", || mizan.readiness() == Some(503));
+    eventually(PATIENCE, "/readyz says 503", || {
+        mizan.readiness() == Some(503)
+    });
     assert_eq!(client.get("/").status, 200);
     assert_eq!(mizan.get("/").status, 200);
 }

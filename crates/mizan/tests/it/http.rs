@@ -68,7 +68,10 @@ fn a_chunked_request_with_trailers_reaches_the_backend_whole() {
     assert_eq!(mizan.client().exchange(request).text(), "a:11");
     let recorded = backend.recorded().remove(0);
     assert!(recorded.contains("hello world"), "{recorded}");
-    assert!(recorded.contains("X-Sum: 42"), "the trailer was lost: {recorded}");
+    assert!(
+        recorded.contains("X-Sum: 42"),
+        "the trailer was lost: {recorded}"
+    );
 }
 
 #[test]
@@ -107,15 +110,26 @@ fn head_204_and_304_have_no_body_and_the_connection_goes_on() {
     });
     let mizan = start(&backend);
     let mut client = mizan.client();
-    for (method, path, status) in [("HEAD", "/", 200), ("GET", "/204", 204), ("GET", "/304", 304), ("HEAD", "/", 200)] {
-        client.send(format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+    for (method, path, status) in [
+        ("HEAD", "/", 200),
+        ("GET", "/204", 204),
+        ("GET", "/304", 304),
+        ("HEAD", "/", 200),
+    ] {
+        client.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"
+        ));
         let response = client.try_read(method).expect("a whole response");
         assert_eq!(response.status, status);
         if method == "HEAD" {
             assert_eq!(response.field("content-length"), Some("500"));
         }
     }
-    assert_eq!(backend.connections(), 1, "a bodiless answer cost the backend's connection");
+    assert_eq!(
+        backend.connections(),
+        1,
+        "a bodiless answer cost the backend's connection"
+    );
 }
 
 #[test]
@@ -128,7 +142,9 @@ fn expect_100_continue_is_answered_before_the_body_is_sent() {
     });
     let mizan = start(&backend);
     let mut client = mizan.client();
-    client.send("POST /x HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    client.send(
+        "POST /x HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    );
     assert_eq!(client.read_head().word(1), "100");
     client.send("hello");
     assert_eq!(client.read().text(), "backend:5");
@@ -142,19 +158,25 @@ fn a_final_answer_to_expect_100_continue_saves_the_upload() {
     });
     let mizan = start(&backend);
     let mut client = mizan.client();
-    client.send("POST /x HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    client.send(
+        "POST /x HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    );
     let response = client.read();
     assert_eq!((response.status, response.interim.len()), (417, 0));
 }
 
 #[test]
 fn interim_responses_are_passed_on() {
-    let (_backend, mizan) =
-        fixed("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let (_backend, mizan) = fixed(
+        "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    );
     let response = mizan.get("/");
     assert_eq!((response.status, response.text().as_str()), (200, "ok"));
     assert_eq!(response.interim.len(), 1);
-    assert_eq!(response.interim[0].field("link"), Some("</a.css>; rel=preload"));
+    assert_eq!(
+        response.interim[0].field("link"),
+        Some("</a.css>; rel=preload")
+    );
 }
 
 #[test]
@@ -176,7 +198,8 @@ fn an_http_1_0_client_may_ask_to_keep_its_connection() {
     let (_backend, mizan) = with_healthy();
     let mut client = mizan.client();
     for _ in 0..2 {
-        let response = client.exchange("GET / HTTP/1.0\r\nHost: a.example\r\nConnection: keep-alive\r\n\r\n");
+        let response =
+            client.exchange("GET / HTTP/1.0\r\nHost: a.example\r\nConnection: keep-alive\r\n\r\n");
         assert!(response.head.connection_has("keep-alive"), "{response:?}");
     }
 }
@@ -184,19 +207,32 @@ fn an_http_1_0_client_may_ask_to_keep_its_connection() {
 #[test]
 fn an_absolute_form_target_is_forwarded_in_origin_form_with_its_host() {
     let (backend, mizan) = with_healthy();
-    mizan.client().exchange("GET http://b.example/x?y=1 HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    mizan
+        .client()
+        .exchange("GET http://b.example/x?y=1 HTTP/1.1\r\nHost: a.example\r\n\r\n");
     let recorded = backend.recorded().remove(0);
-    assert!(recorded.starts_with("GET /x?y=1 HTTP/1.1\r\n"), "{recorded}");
-    assert!(recorded.to_lowercase().contains("\r\nhost: b.example\r\n"), "{recorded}");
+    assert!(
+        recorded.starts_with("GET /x?y=1 HTTP/1.1\r\n"),
+        "{recorded}"
+    );
+    assert!(
+        recorded.to_lowercase().contains("\r\nhost: b.example\r\n"),
+        "{recorded}"
+    );
     assert!(!recorded.contains("a.example\r\n"), "two hosts: {recorded}");
 }
 
 #[test]
 fn the_original_path_is_forwarded_as_it_came() {
     let (backend, mizan) = with_healthy();
-    mizan.client().exchange("GET /a/%7euser/./x/..//?q=%zz HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    mizan
+        .client()
+        .exchange("GET /a/%7euser/./x/..//?q=%zz HTTP/1.1\r\nHost: a.example\r\n\r\n");
     let recorded = backend.recorded().remove(0);
-    assert!(recorded.starts_with("GET /a/%7euser/./x/..//?q=%zz HTTP/1.1\r\n"), "{recorded}");
+    assert!(
+        recorded.starts_with("GET /a/%7euser/./x/..//?q=%zz HTTP/1.1\r\n"),
+        "{recorded}"
+    );
 }
 
 #[test]
@@ -214,11 +250,23 @@ fn hop_by_hop_fields_stay_on_their_hop_and_the_others_pass_unchanged() {
     );
     let sent = backend.recorded().remove(0);
     assert!(sent.contains("X-mIxEd: Case Kept\r\n"), "{sent}");
-    for gone in ["x-mine", "keep-alive:", "proxy-connection", "upgrade:", "http2-settings"] {
-        assert!(!sent.to_lowercase().contains(gone), "{gone} was passed on: {sent}");
+    for gone in [
+        "x-mine",
+        "keep-alive:",
+        "proxy-connection",
+        "upgrade:",
+        "http2-settings",
+    ] {
+        assert!(
+            !sent.to_lowercase().contains(gone),
+            "{gone} was passed on: {sent}"
+        );
     }
     assert_eq!(response.field("x-kept"), Some("Yes"));
-    assert_eq!((response.field("x-back"), response.field("keep-alive")), (None, None));
+    assert_eq!(
+        (response.field("x-back"), response.field("keep-alive")),
+        (None, None)
+    );
 }
 
 #[test]
@@ -229,7 +277,10 @@ fn forwarding_fields_say_where_a_request_came_from_and_a_client_cannot_forge_the
          X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil.example\r\nForwarded: for=6.6.6.6\r\n\r\n",
     );
     let sent = backend.recorded().remove(0).to_lowercase();
-    assert!(!sent.contains("6.6.6.6") && !sent.contains("evil.example"), "a forged field was believed: {sent}");
+    assert!(
+        !sent.contains("6.6.6.6") && !sent.contains("evil.example"),
+        "a forged field was believed: {sent}"
+    );
     assert!(sent.contains("x-forwarded-for: 127.0.0.1\r\n"), "{sent}");
     assert!(sent.contains("x-forwarded-proto: http\r\n"), "{sent}");
     assert!(sent.contains("x-forwarded-host: a.example\r\n"), "{sent}");
@@ -240,12 +291,19 @@ fn forwarding_fields_say_where_a_request_came_from_and_a_client_cannot_forge_the
 #[test]
 fn a_trusted_peer_s_forwarding_fields_are_extended() {
     let backend = Backend::healthy("a");
-    let mizan = Mizan::start(&config("trusted_proxies = [\"127.0.0.0/8\"]", "", &[backend.address()]));
+    let mizan = Mizan::start(&config(
+        "trusted_proxies = [\"127.0.0.0/8\"]",
+        "",
+        &[backend.address()],
+    ));
     mizan.client().exchange(
         "GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Request-Id: abc-123\r\n\r\n",
     );
     let sent = backend.recorded().remove(0).to_lowercase();
-    assert!(sent.contains("x-forwarded-for: 192.0.2.7, 127.0.0.1\r\n"), "{sent}");
+    assert!(
+        sent.contains("x-forwarded-for: 192.0.2.7, 127.0.0.1\r\n"),
+        "{sent}"
+    );
     assert!(sent.contains("x-forwarded-proto: https\r\n"), "{sent}");
     assert!(sent.contains("x-request-id: abc-123\r\n"), "{sent}");
 }
@@ -253,7 +311,8 @@ fn a_trusted_peer_s_forwarding_fields_are_extended() {
 #[test]
 fn an_early_answer_reaches_the_client_while_it_still_uploads() {
     let backend = Backend::start(|exchange| {
-        exchange.send("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")?;
+        exchange
+            .send("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")?;
         exchange.hang()
     });
     let mizan = start(&backend);
@@ -262,8 +321,15 @@ fn an_early_answer_reaches_the_client_while_it_still_uploads() {
     client.send(vec![b'u'; 256 * 1024]);
     let response = client.read();
     assert_eq!((response.status, response.text().as_str()), (413, "no"));
-    assert!(response.head.connection_has("close"), "the rest of the upload would be read as a request: {response:?}");
-    eventually(PATIENCE, "the backend's connection is not kept in mid-upload", || backend.open() == 0);
+    assert!(
+        response.head.connection_has("close"),
+        "the rest of the upload would be read as a request: {response:?}"
+    );
+    eventually(
+        PATIENCE,
+        "the backend's connection is not kept in mid-upload",
+        || backend.open() == 0,
+    );
 }
 
 #[test]
@@ -278,12 +344,20 @@ fn a_client_that_closed_its_sending_half_gets_its_answer() {
 #[test]
 fn a_client_that_goes_away_cancels_its_exchange_with_the_backend() {
     let backend = Backend::start(Exchange::hang);
-    let mizan = Mizan::start(&config("", "timeouts = { response_header = \"60s\" }", &[backend.address()]));
+    let mizan = Mizan::start(&config(
+        "",
+        "timeouts = { response_header = \"60s\" }",
+        &[backend.address()],
+    ));
     let mut client = mizan.client();
     client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    eventually(PATIENCE, "the backend has the request", || backend.busy() == 1);
+    eventually(PATIENCE, "the backend has the request", || {
+        backend.busy() == 1
+    });
     drop(client);
-    eventually(PATIENCE, "the exchange is cancelled", || backend.open() == 0);
+    eventually(PATIENCE, "the exchange is cancelled", || {
+        backend.open() == 0
+    });
     eventually(PATIENCE, "its count is freed", || mizan.in_flight() == 0);
 }
 
@@ -302,10 +376,16 @@ fn an_event_stream_is_passed_on_event_by_event() {
     let mizan = start(&backend);
     let mut client = mizan.client();
     client.send("POST /events HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\n");
-    assert_eq!(client.read_head().field("content-type"), Some("text/event-stream"));
+    assert_eq!(
+        client.read_head().field("content-type"),
+        Some("text/event-stream")
+    );
     for number in 0..3 {
         let event = client.read_exactly(14);
-        assert!(String::from_utf8_lossy(&event).contains(&format!("data: {number}")), "{event:?}");
+        assert!(
+            String::from_utf8_lossy(&event).contains(&format!("data: {number}")),
+            "{event:?}"
+        );
         client.send(".");
     }
 }
@@ -314,14 +394,22 @@ fn an_event_stream_is_passed_on_event_by_event() {
 fn a_kept_backend_connection_that_was_closed_costs_no_request() {
     let backend = Backend::healthy("a");
     let relay = FaultProxy::start(backend.address());
-    let mizan = Mizan::start(&config("", "keepalive = { idle_timeout = \"60s\" }", &[relay.address()]));
+    let mizan = Mizan::start(&config(
+        "",
+        "keepalive = { idle_timeout = \"60s\" }",
+        &[relay.address()],
+    ));
     let mut client = mizan.client();
     for round in 0..6 {
         assert_eq!(client.get("/").status, 200);
         let before = backend.connections();
         backend.close_idle();
         eventually(PATIENCE, "the close is out", || backend.open() == 0);
-        let response = if round % 2 == 0 { client.get("/") } else { client.post("/", b"hello") };
+        let response = if round % 2 == 0 {
+            client.get("/")
+        } else {
+            client.post("/", b"hello")
+        };
         assert_eq!(response.status, 200, "round {round}");
         assert!(backend.connections() > before);
     }
@@ -331,11 +419,27 @@ fn a_kept_backend_connection_that_was_closed_costs_no_request() {
 fn options_star_and_an_unknown_method_pass() {
     let (backend, mizan) = with_healthy();
     let mut client = mizan.client();
-    assert_eq!(client.exchange("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n").status, 200);
-    assert_eq!(client.exchange("BREW /pot HTTP/1.1\r\nHost: a.example\r\n\r\n").status, 200);
+    assert_eq!(
+        client
+            .exchange("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n")
+            .status,
+        200
+    );
+    assert_eq!(
+        client
+            .exchange("BREW /pot HTTP/1.1\r\nHost: a.example\r\n\r\n")
+            .status,
+        200
+    );
     let recorded = backend.recorded();
-    assert!(recorded[0].starts_with("OPTIONS * HTTP/1.1\r\n"), "{recorded:?}");
-    assert!(recorded[1].starts_with("BREW /pot HTTP/1.1\r\n"), "{recorded:?}");
+    assert!(
+        recorded[0].starts_with("OPTIONS * HTTP/1.1\r\n"),
+        "{recorded:?}"
+    );
+    assert!(
+        recorded[1].starts_with("BREW /pot HTTP/1.1\r\n"),
+        "{recorded:?}"
+    );
 }
 
 #[test]
@@ -353,6 +457,10 @@ fn a_slow_answer_is_waited_for_while_its_time_out_is_not_reached() {
         exchange.pause(Duration::from_millis(300))?;
         exchange.serve()
     });
-    let mizan = Mizan::start(&config("", "timeouts = { response_header = \"5s\" }", &[backend.address()]));
+    let mizan = Mizan::start(&config(
+        "",
+        "timeouts = { response_header = \"5s\" }",
+        &[backend.address()],
+    ));
     assert_eq!(mizan.get("/").status, 200);
 }

@@ -12,3 +12,4 @@ mod reload;
 mod responses;
 mod strict;
 mod support;
+mod tools;

@@ -8,7 +8,9 @@ timeouts = { connect = "500ms", response_header = "1s", response_idle = "1s" }
 ejection = { enabled = false }
 "#;
 
-fn behind(script: impl Fn(&mut Exchange<'_>) -> std::io::Result<Next> + Send + Sync + 'static) -> (Backend, Mizan) {
+fn behind(
+    script: impl Fn(&mut Exchange) -> std::io::Result<Next> + Send + Sync + 'static,
+) -> (Backend, Mizan) {
     let backend = Backend::start(script);
     let mizan = Mizan::start(&config("", POOL, &[backend.address()]));
     (backend, mizan)
@@ -48,7 +50,11 @@ fn an_ambiguous_or_broken_head_is_a_502_with_a_reason() {
         assert_eq!(response.status, 502, "{head:?}");
         assert!(!response.text().trim().is_empty(), "{head:?}: no reason");
     }
-    answering(&backend, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Next::Keep);
+    answering(
+        &backend,
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        Next::Keep,
+    );
     assert_eq!(mizan.get("/").text(), "ok");
 }
 
@@ -70,17 +76,37 @@ fn a_head_without_end_is_a_502_and_takes_no_memory() {
 fn a_response_that_ends_early_is_seen_by_the_client_to_have() {
     let (backend, mizan) = behind(Exchange::serve);
     for (bytes, next) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello", Next::Close),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello", Next::Reset),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", Next::Close),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", Next::Close),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\nhello\r\n0\r\n\r\n", Next::Keep),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello",
+            Next::Close,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello",
+            Next::Reset,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            Next::Close,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+            Next::Close,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\nhello\r\n0\r\n\r\n",
+            Next::Keep,
+        ),
     ] {
         answering(&backend, bytes, next);
         let mut client = mizan.client();
         client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
         match client.try_read("GET") {
-            Ok(response) => assert_eq!(response.status, 502, "{bytes:?} looked complete: {:?}", response.text()),
+            Ok(response) => assert_eq!(
+                response.status,
+                502,
+                "{bytes:?} looked complete: {:?}",
+                response.text()
+            ),
             Err(cut) => assert_ne!(cut.how, How::TimedOut, "{bytes:?}"),
         }
     }
@@ -106,7 +132,10 @@ fn a_silent_backend_is_a_504_before_the_head_and_a_cut_within_the_body() {
     let started = now();
     assert_eq!(mizan.get("/").status, 504);
     let took = now() - started;
-    assert!((900..3_000).contains(&took.as_millis()), "{took:?} with a time-out of 1 s");
+    assert!(
+        (900..3_000).contains(&took.as_millis()),
+        "{took:?} with a time-out of 1 s"
+    );
 
     backend.set_script(|exchange| {
         exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello")?;
@@ -118,15 +147,24 @@ fn a_silent_backend_is_a_504_before_the_head_and_a_cut_within_the_body() {
     let cut = client.try_read("GET").expect_err("it never came whole");
     assert!(matches!(cut.how, How::Closed | How::Reset), "{cut:?}");
     let took = now() - started;
-    assert!((900..3_000).contains(&took.as_millis()), "{took:?} with a time-out of 1 s");
-    eventually(PATIENCE, "the stuck connections are given up", || backend.open() == 0);
+    assert!(
+        (900..3_000).contains(&took.as_millis()),
+        "{took:?} with a time-out of 1 s"
+    );
+    eventually(PATIENCE, "the stuck connections are given up", || {
+        backend.open() == 0
+    });
 }
 
 #[test]
 fn what_follows_a_response_unasked_is_never_given_to_the_next_request() {
     let (backend, mizan) = behind(Exchange::serve);
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL";
-    for first in ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 304 Not Modified\r\n\r\n"] {
+    for first in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.1 304 Not Modified\r\n\r\n",
+    ] {
         answering(&backend, format!("{first}{evil}"), Next::Keep);
         let mut client = mizan.client();
         for _ in 0..5 {
@@ -147,7 +185,9 @@ fn an_unasked_response_on_an_idle_connection_is_never_given_to_the_next_request(
     let mut client = mizan.client();
     for round in 0..5 {
         assert_eq!(client.get("/").text(), "ok", "round {round}");
-        eventually(PATIENCE, "the unasked response is out", || backend.busy() == 0);
+        eventually(PATIENCE, "the unasked response is out", || {
+            backend.busy() == 0
+        });
     }
 }
 
@@ -158,7 +198,11 @@ fn a_refused_connect_is_a_502_with_its_reason() {
     backend.stop();
     let response = mizan.get("/");
     assert_eq!(response.status, 502);
-    assert!(response.text().contains("connect_refused"), "{:?}", response.text());
+    assert!(
+        response.text().contains("connect_refused"),
+        "{:?}",
+        response.text()
+    );
 }
 
 /// A relay before one backend, and faults of the way between.
@@ -182,7 +226,11 @@ fn faults_of_the_way_to_a_backend_end_in_an_answer_and_heal_with_it() {
         let started = now();
         let status = mizan.get("/").status;
         assert!(expected.contains(&status), "{fault:?}: {status}");
-        assert!(now() - started < Duration::from_secs(5), "{fault:?} took {:?}", now() - started);
+        assert!(
+            now() - started < Duration::from_secs(5),
+            "{fault:?} took {:?}",
+            now() - started
+        );
         relay.set(Fault::None);
         assert_eq!(mizan.get("/").status, 200, "after {fault:?}");
     }
@@ -197,6 +245,15 @@ fn a_relay_that_cuts_in_mid_body_is_seen_by_the_client_to_have() {
     let mut client = mizan.client();
     client.send("GET /bytes/1000000 HTTP/1.1\r\nHost: a.example\r\n\r\n");
     let cut = client.try_read("GET").expect_err("a tenth is not whole");
-    assert!(cut.head.is_some() && cut.body.len() < 100_000, "{:?} after {}", cut.how, cut.body.len());
-    assert!(cut.body.len() > 50_000, "what had come was kept back: {}", cut.body.len());
+    assert!(
+        cut.head.is_some() && cut.body.len() < 100_000,
+        "{:?} after {}",
+        cut.how,
+        cut.body.len()
+    );
+    assert!(
+        cut.body.len() > 50_000,
+        "what had come was kept back: {}",
+        cut.body.len()
+    );
 }

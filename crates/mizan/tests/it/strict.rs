@@ -23,9 +23,15 @@ impl Strict {
         client.send(&request);
         client.send("GET /smuggled HTTP/1.1\r\nHost: a.example\r\n\r\n");
         client.finish_sending();
-        let response = client.try_read("GET").unwrap_or_else(|cut| panic!("{shown:?}: {cut:?}"));
+        let response = client
+            .try_read("GET")
+            .unwrap_or_else(|cut| panic!("{shown:?}: {cut:?}"));
         assert_eq!(response.status, status, "{shown:?}");
-        assert!(response.head.connection_has("close"), "{shown:?}: {:?}", response.head);
+        assert!(
+            response.head.connection_has("close"),
+            "{shown:?}: {:?}",
+            response.head
+        );
         let (rest, _) = client.read_to_end();
         assert_eq!(String::from_utf8_lossy(&rest), "", "{shown:?}");
         assert_eq!(self.backend.requests(), before, "{shown:?} was passed on");
@@ -34,7 +40,10 @@ impl Strict {
     /// Sends the fields of a POST with a body behind them.
     #[track_caller]
     fn expect_fields_refused(&self, status: u16, fields: &str) {
-        self.expect_refused(status, format!("POST / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n\r\n0\r\n\r\n"));
+        self.expect_refused(
+            status,
+            format!("POST / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n\r\n0\r\n\r\n"),
+        );
     }
 }
 
@@ -66,7 +75,10 @@ fn a_transfer_coding_that_does_not_end_in_chunked_once_is_refused() {
     for (status, fields) in [
         (400, "Transfer-Encoding: chunked, identity"),
         (400, "Transfer-Encoding: chunked, chunked"),
-        (400, "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+        (
+            400,
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        ),
         (400, "Transfer-Encoding: xchunked"),
         (400, "Transfer-Encoding: identity"),
         (400, "Transfer-Encoding: \x0bchunked"),
@@ -76,10 +88,17 @@ fn a_transfer_coding_that_does_not_end_in_chunked_once_is_refused() {
     ] {
         let request = format!("POST / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n\r\n0\r\n\r\n");
         let response = strict.mizan.client().exchange(&request);
-        assert!([status, 400, 501].contains(&response.status), "{fields:?}: {}", response.status);
+        assert!(
+            [status, 400, 501].contains(&response.status),
+            "{fields:?}: {}",
+            response.status
+        );
         strict.expect_fields_refused(response.status, fields);
     }
-    strict.expect_refused(400, "POST / HTTP/1.0\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    strict.expect_refused(
+        400,
+        "POST / HTTP/1.0\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    );
 }
 
 #[test]
@@ -158,7 +177,11 @@ fn a_path_that_backends_read_differently_is_refused_unless_its_route_allows_it()
     );
     let allowing = Mizan::start(&allowing);
     assert_eq!(allowing.get("/a%2fb").status, 200);
-    assert!(strict.backend.recorded()[0].starts_with("GET /a%2fb HTTP/1.1\r\n"), "{:?}", strict.backend.recorded());
+    assert!(
+        strict.backend.recorded()[0].starts_with("GET /a%2fb HTTP/1.1\r\n"),
+        "{:?}",
+        strict.backend.recorded()
+    );
 }
 
 /// A bad chunk comes after the head has been passed on: the client gets 400 if there was no answer yet,
@@ -181,32 +204,51 @@ fn a_bad_chunk_ends_the_exchange_and_never_completes_the_body_for_the_backend() 
         "5;a\rb\r\nhello\r\n0\r\n\r\n",
     ] {
         let mut client = strict.mizan.client();
-        client.send(format!("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{body}"
+        ));
         client.send("GET /smuggled HTTP/1.1\r\nHost: a.example\r\n\r\n");
         client.finish_sending();
         let answer = client.try_read("POST").map(|response| response.status);
         assert!(matches!(answer, Ok(400) | Err(_)), "{body:?}: {answer:?}");
         let (rest, _) = client.read_to_end();
         assert_eq!(String::from_utf8_lossy(&rest), "", "{body:?}");
-        eventually(PATIENCE, "the backend's half request is given up", || strict.backend.busy() == 0);
+        eventually(PATIENCE, "the backend's half request is given up", || {
+            strict.backend.busy() == 0
+        });
     }
     let long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "a".repeat(100_000));
     let mut client = strict.mizan.client();
-    client.send(format!("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{long}"));
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{long}"
+    ));
     let answer = client.try_read("POST").map(|response| response.status);
-    assert!(matches!(answer, Ok(400) | Err(_)), "a chunk extension over the limit: {answer:?}");
-    let smuggled = strict.backend.recorded().into_iter().find(|raw| raw.contains("/smuggled"));
+    assert!(
+        matches!(answer, Ok(400) | Err(_)),
+        "a chunk extension over the limit: {answer:?}"
+    );
+    let smuggled = strict
+        .backend
+        .recorded()
+        .into_iter()
+        .find(|raw| raw.contains("/smuggled"));
     assert_eq!(smuggled, None);
 }
 
 #[test]
 fn what_was_refused_and_why_is_in_the_log() {
     let backend = Backend::healthy("a");
-    let log = format!("[log]\naccess = \"stdout\"\n{}", config("", "", &[backend.address()]));
+    let log = format!(
+        "[log]\naccess = \"stdout\"\n{}",
+        config("", "", &[backend.address()])
+    );
     let mizan = Mizan::start(&log);
     let request = "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(mizan.client().exchange(request).status, 400);
     eventually(PATIENCE, "the log has a line with a reason", || {
-        mizan.log().lines().any(|line| line.contains("\"status\":400") && line.contains("\"reason\":\""))
+        mizan
+            .log()
+            .lines()
+            .any(|line| line.contains("\"status\":400") && line.contains("\"reason\":\""))
     });
 }

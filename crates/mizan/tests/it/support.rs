@@ -19,12 +19,12 @@ pub(crate) mod process;
 pub(crate) mod wire;
 
 pub(crate) use backend::{Backend, Exchange, Next};
-pub(crate) use client::{Client, Response};
+pub(crate) use client::Client;
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use load::{Fate, Load, Plan};
 pub(crate) use mizan::{Mizan, config, pass, pool_of};
 pub(crate) use process::ProcessBackend;
-pub(crate) use wire::{Head, How};
+pub(crate) use wire::How;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -69,7 +69,9 @@ impl Stop {
     /// Lets `pause` pass, or less if stopped; says whether to go on.
     pub(crate) fn pace(&self, pause: Duration) -> bool {
         let stopped = locked(&self.stopped);
-        let waited = self.changed.wait_timeout_while(stopped, pause, |stopped| !*stopped);
+        let waited = self
+            .changed
+            .wait_timeout_while(stopped, pause, |stopped| !*stopped);
         !*waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }

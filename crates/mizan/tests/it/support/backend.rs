@@ -22,7 +22,7 @@ pub(crate) enum Next {
 }
 
 /// What a backend does with a request.
-pub(crate) type Script = dyn Fn(&mut Exchange<'_>) -> io::Result<Next> + Send + Sync;
+pub(crate) type Script = dyn Fn(&mut Exchange) -> io::Result<Next> + Send + Sync;
 
 /// Requests that are recorded byte for byte; under load the rest is only counted.
 const RECORDED_MAX: usize = 1_000;
@@ -56,22 +56,22 @@ struct Open {
 }
 
 /// One request, as a script sees it.
-pub(crate) struct Exchange<'a> {
+pub(crate) struct Exchange {
     /// Its head.
     pub(crate) head: Head,
-    /// The backend's name.
-    pub(crate) name: &'a str,
     /// From 0, over the backend's life, probes apart.
     pub(crate) number: usize,
     raw: Vec<u8>,
-    wire: &'a mut Wire,
-    shared: &'a Shared,
+    wire: Wire,
+    shared: Arc<Shared>,
     is_body_read: bool,
 }
 
 impl Backend {
     /// A backend whose answers are the script's. Probes of `/healthz` are answered 200 apart from it.
-    pub(crate) fn start(script: impl Fn(&mut Exchange<'_>) -> io::Result<Next> + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        script: impl Fn(&mut Exchange) -> io::Result<Next> + Send + Sync + 'static,
+    ) -> Self {
         Self::start_at("127.0.0.1:0", "backend", script).expect("a free port")
     }
 
@@ -84,7 +84,7 @@ impl Backend {
     pub(crate) fn start_at(
         address: &str,
         name: &str,
-        script: impl Fn(&mut Exchange<'_>) -> io::Result<Next> + Send + Sync + 'static,
+        script: impl Fn(&mut Exchange) -> io::Result<Next> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -101,7 +101,11 @@ impl Backend {
             recorded: Mutex::new(Vec::new()),
             stop: Stop::default(),
         });
-        let mut backend = Self { address, shared, acceptor: None };
+        let mut backend = Self {
+            address,
+            shared,
+            acceptor: None,
+        };
         backend.listen(listener);
         Ok(backend)
     }
@@ -128,7 +132,10 @@ impl Backend {
 
     /// Connections with a request that is being worked on.
     pub(crate) fn busy(&self) -> usize {
-        locked(&self.shared.open).values().filter(|open| open.is_busy).count()
+        locked(&self.shared.open)
+            .values()
+            .filter(|open| open.is_busy)
+            .count()
     }
 
     /// Connections that are open.
@@ -138,11 +145,17 @@ impl Backend {
 
     /// The bytes of each request that was read, body included if the script read it.
     pub(crate) fn recorded(&self) -> Vec<String> {
-        locked(&self.shared.recorded).iter().map(|raw| String::from_utf8_lossy(raw).into_owned()).collect()
+        locked(&self.shared.recorded)
+            .iter()
+            .map(|raw| String::from_utf8_lossy(raw).into_owned())
+            .collect()
     }
 
     /// Another script from the next request on.
-    pub(crate) fn set_script(&self, script: impl Fn(&mut Exchange<'_>) -> io::Result<Next> + Send + Sync + 'static) {
+    pub(crate) fn set_script(
+        &self,
+        script: impl Fn(&mut Exchange) -> io::Result<Next> + Send + Sync + 'static,
+    ) {
         *locked(&self.shared.script) = Arc::new(script);
     }
 
@@ -157,7 +170,10 @@ impl Backend {
 
     /// Closes the connections on which no request is being worked on, as a backend may at any time.
     pub(crate) fn close_idle(&self) {
-        for open in locked(&self.shared.open).values().filter(|open| !open.is_busy) {
+        for open in locked(&self.shared.open)
+            .values()
+            .filter(|open| !open.is_busy)
+        {
             // Closed already is as good.
             let _ = open.stream.shutdown(Shutdown::Both);
         }
@@ -184,7 +200,9 @@ impl Backend {
         });
         self.close_listener();
         self.close_idle();
-        eventually(PATIENCE, "a draining backend's requests end", || self.busy() == 0);
+        eventually(PATIENCE, "a draining backend's requests end", || {
+            self.busy() == 0
+        });
         self.stop();
     }
 
@@ -224,7 +242,13 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             let id = shared.next_connection.fetch_add(1, Ordering::SeqCst);
             if let Ok(clone) = stream.try_clone() {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
-                locked(&shared.open).insert(id, Open { stream: clone, is_busy: false });
+                locked(&shared.open).insert(
+                    id,
+                    Open {
+                        stream: clone,
+                        is_busy: false,
+                    },
+                );
                 // An error is a connection that the script or the other side ended.
                 let next = serve_connection(id, stream, &shared);
                 locked(&shared.open).remove(&id);
@@ -234,38 +258,35 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves one connection; gives back the wire, so that the last handle to the socket is dropped after
-/// it left `open` (a reset goes out with the last handle).
-fn serve_connection(id: u64, stream: TcpStream, shared: &Shared) -> io::Result<Wire> {
-    let mut wire = Wire::new(stream);
+/// Serves one connection; gives it back, so that the last handle to the socket is dropped after it left
+/// `open` (a reset goes out with the last handle).
+fn serve_connection(id: u64, stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Exchange> {
+    let set_busy = |is_busy| {
+        if let Some(open) = locked(&shared.open).get_mut(&id) {
+            open.is_busy = is_busy;
+        }
+    };
+    let (wire, shared_too) = (Wire::new(stream), Arc::clone(shared));
+    let mut exchange = Exchange {
+        head: Head::default(),
+        number: 0,
+        raw: Vec::new(),
+        wire,
+        shared: shared_too,
+        is_body_read: false,
+    };
     loop {
-        let (head, raw) = wire.head().map_err(broken)?;
-        if let Some(open) = locked(&shared.open).get_mut(&id) {
-            open.is_busy = true;
-        }
-        let next = if head.word(1) == "/healthz" {
-            shared.probes.fetch_add(1, Ordering::SeqCst);
-            let status = if shared.draining.load(Ordering::SeqCst) { "503 Draining" } else { "200 OK" };
-            wire.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())?;
-            Next::Keep
-        } else {
-            let number = shared.requests.fetch_add(1, Ordering::SeqCst);
-            let script = Arc::clone(&locked(&shared.script));
-            let name = &shared.name;
-            let mut exchange = Exchange { head, name, number, raw, wire: &mut wire, shared, is_body_read: false };
-            let next = script(&mut exchange);
-            exchange.record();
-            next?
-        };
-        if let Some(open) = locked(&shared.open).get_mut(&id) {
-            open.is_busy = false;
-        }
+        (exchange.head, exchange.raw) = exchange.wire.head().map_err(broken)?;
+        exchange.is_body_read = false;
+        set_busy(true);
+        let next = exchange.work()?;
+        set_busy(false);
         match next {
             Next::Keep if !shared.closing.load(Ordering::SeqCst) => {}
-            Next::Keep | Next::Close => return Ok(wire),
+            Next::Keep | Next::Close => return Ok(exchange),
             Next::Reset => {
                 locked(&shared.open).remove(&id);
-                wire.reset();
+                exchange.wire.reset();
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
         }
@@ -276,7 +297,26 @@ fn broken(how: How) -> io::Error {
     io::Error::other(format!("{how:?}"))
 }
 
-impl Exchange<'_> {
+impl Exchange {
+    fn work(&mut self) -> io::Result<Next> {
+        let shared = Arc::clone(&self.shared);
+        if self.target() == "/healthz" {
+            shared.probes.fetch_add(1, Ordering::SeqCst);
+            let status = if shared.draining.load(Ordering::SeqCst) {
+                "503 Draining"
+            } else {
+                "200 OK"
+            };
+            self.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))?;
+            return Ok(Next::Keep);
+        }
+        self.number = shared.requests.fetch_add(1, Ordering::SeqCst);
+        let script = Arc::clone(&locked(&shared.script));
+        let next = script(self);
+        self.record();
+        next
+    }
+
     /// The path with its query.
     pub(crate) fn target(&self) -> &str {
         self.head.word(1)
@@ -289,7 +329,11 @@ impl Exchange<'_> {
         if self.head.is_chunked() {
             let trailers = self.wire.chunked(&mut body).map_err(broken)?;
             self.raw.extend_from_slice(&body);
-            self.raw.extend(trailers.iter().flat_map(|(name, value)| format!("{name}: {value}\r\n").into_bytes()));
+            self.raw.extend(
+                trailers
+                    .iter()
+                    .flat_map(|(name, value)| format!("{name}: {value}\r\n").into_bytes()),
+            );
         } else if let Some(length) = self.head.length().map_err(broken)? {
             self.wire.exactly(length, &mut body).map_err(broken)?;
             self.raw.extend_from_slice(&body);
@@ -322,7 +366,9 @@ impl Exchange<'_> {
     /// Waits; an error if the test has ended.
     pub(crate) fn pause(&self, pause: Duration) -> io::Result<()> {
         let goes_on = self.shared.stop.pace(pause);
-        goes_on.then_some(()).ok_or_else(|| io::ErrorKind::Interrupted.into())
+        goes_on
+            .then_some(())
+            .ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 
     /// Reads the body, if it is not read yet, and answers 200 with `body`.
@@ -331,9 +377,15 @@ impl Exchange<'_> {
             self.body()?;
         }
         let is_closing = self.shared.closing.load(Ordering::SeqCst);
-        let (name, length) = (self.name, body.len());
-        let close = if is_closing { "Connection: close\r\n" } else { "" };
-        let head = format!("HTTP/1.1 200 OK\r\nX-Backend: {name}\r\n{close}Content-Length: {length}\r\n\r\n");
+        let (name, length) = (&self.shared.name, body.len());
+        let close = if is_closing {
+            "Connection: close\r\n"
+        } else {
+            ""
+        };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nX-Backend: {name}\r\n{close}Content-Length: {length}\r\n\r\n"
+        );
         let is_head = self.head.word(0) == "HEAD";
         let whole = [head.as_bytes(), if is_head { &[] } else { body }].concat();
         self.send(whole)?;
@@ -344,10 +396,13 @@ impl Exchange<'_> {
     /// request with a body, the body's length.
     pub(crate) fn serve(&mut self) -> io::Result<Next> {
         let length = self.body()?.len();
-        let bytes = self.target().strip_prefix("/bytes/").and_then(|count| count.parse().ok());
+        let bytes = self
+            .target()
+            .strip_prefix("/bytes/")
+            .and_then(|count| count.parse().ok());
         match bytes {
             Some(count) => self.answer(&vec![b'x'; count]),
-            None => self.answer(format!("{}:{length}", self.name).as_bytes()),
+            None => self.answer(format!("{}:{length}", self.shared.name).as_bytes()),
         }
     }
 

@@ -52,7 +52,11 @@ pub(crate) struct Cut {
 
 impl From<How> for Cut {
     fn from(how: How) -> Self {
-        Self { how, head: None, body: Vec::new() }
+        Self {
+            how,
+            head: None,
+            body: Vec::new(),
+        }
     }
 }
 
@@ -95,7 +99,9 @@ impl Client {
     #[track_caller]
     pub(crate) fn post(&mut self, path: &str, body: &[u8]) -> Response {
         let length = body.len();
-        self.send(format!("POST {path} HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n"));
+        self.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n"
+        ));
         self.send(body);
         self.read()
     }
@@ -110,7 +116,8 @@ impl Client {
     /// Reads the whole next response to anything but HEAD.
     #[track_caller]
     pub(crate) fn read(&mut self) -> Response {
-        self.try_read("GET").unwrap_or_else(|cut| panic!("no whole response: {cut:?}"))
+        self.try_read("GET")
+            .unwrap_or_else(|cut| panic!("no whole response: {cut:?}"))
     }
 
     /// Reads the next response to a request by `method`, interim ones with it.
@@ -126,12 +133,28 @@ impl Client {
         let status = status_of(&head)?;
         let mut body = Vec::new();
         match self.read_body(method, status, &head, &mut body) {
-            Ok(trailers) => Ok(Response { status, head, body, trailers, interim }),
-            Err(how) => Err(Cut { how, head: Some(head), body }),
+            Ok(trailers) => Ok(Response {
+                status,
+                head,
+                body,
+                trailers,
+                interim,
+            }),
+            Err(how) => Err(Cut {
+                how,
+                head: Some(head),
+                body,
+            }),
         }
     }
 
-    fn read_body(&mut self, method: &str, status: u16, head: &Head, body: &mut Vec<u8>) -> Result<Vec<(String, String)>, How> {
+    fn read_body(
+        &mut self,
+        method: &str,
+        status: u16,
+        head: &Head,
+        body: &mut Vec<u8>,
+    ) -> Result<Vec<(String, String)>, How> {
         if method == "HEAD" || matches!(status, 101 | 204 | 304) {
             return Ok(Vec::new());
         }
@@ -140,7 +163,7 @@ impl Client {
         }
         match head.length()? {
             Some(length) => self.wire.exactly(length, body)?,
-            None => self.wire.to_end(body)?,
+            None => self.wire.rest(body)?,
         }
         Ok(Vec::new())
     }
@@ -148,7 +171,10 @@ impl Client {
     /// Reads a head only (an interim response, or one whose body is of no interest yet).
     #[track_caller]
     pub(crate) fn read_head(&mut self) -> Head {
-        self.wire.head().unwrap_or_else(|how| panic!("no head: {how:?}")).0
+        self.wire
+            .head()
+            .unwrap_or_else(|how| panic!("no head: {how:?}"))
+            .0
     }
 
     /// Reads exactly `length` bytes as they come.
@@ -163,7 +189,7 @@ impl Client {
     /// Reads on until the other side has closed: what came, and how it ended.
     pub(crate) fn read_to_end(&mut self) -> (Vec<u8>, Result<(), How>) {
         let mut bytes = Vec::new();
-        let end = self.wire.to_end(&mut bytes);
+        let end = self.wire.rest(&mut bytes);
         (bytes, end)
     }
 
@@ -171,8 +197,15 @@ impl Client {
     #[track_caller]
     pub(crate) fn expect_closed(&mut self) {
         let (rest, end) = self.read_to_end();
-        assert!(matches!(end, Ok(()) | Err(How::Reset)), "still open: {end:?}");
-        assert_eq!(String::from_utf8_lossy(&rest), "", "bytes behind the response");
+        assert!(
+            matches!(end, Ok(()) | Err(How::Reset)),
+            "still open: {end:?}"
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&rest),
+            "",
+            "bytes behind the response"
+        );
     }
 
     /// Whether the other side has closed and left nothing to read, without waiting for it.
@@ -198,12 +231,18 @@ impl Client {
 
     /// Says that nothing more will be sent, and goes on reading.
     pub(crate) fn finish_sending(&self) {
-        self.stream().shutdown(Shutdown::Write).expect("a live socket");
+        self.stream()
+            .shutdown(Shutdown::Write)
+            .expect("a live socket");
     }
 }
 
 fn status_of(head: &Head) -> Result<u16, How> {
     let is_http = head.start.starts_with("HTTP/1.1 ") || head.start.starts_with("HTTP/1.0 ");
-    let status = head.word(1).parse().ok().filter(|status| is_http && (100..=599).contains(status));
+    let status = head
+        .word(1)
+        .parse()
+        .ok()
+        .filter(|status| is_http && (100..=599).contains(status));
     status.ok_or_else(|| How::Malformed(head.start.clone()))
 }

@@ -56,7 +56,11 @@ impl FaultProxy {
     pub(crate) fn start(backend: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::new(Shared { backend, fault: Mutex::new(Fault::None), stop: Stop::default() });
+        let shared = Arc::new(Shared {
+            backend,
+            fault: Mutex::new(Fault::None),
+            stop: Stop::default(),
+        });
         let for_acceptor = Arc::clone(&shared);
         let acceptor = std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -68,7 +72,11 @@ impl FaultProxy {
                 std::thread::spawn(move || stream.and_then(|stream| relay(stream, &shared)));
             }
         });
-        Self { address, shared, acceptor: Some(acceptor) }
+        Self {
+            address,
+            shared,
+            acceptor: Some(acceptor),
+        }
     }
 
     /// Where it listens.
@@ -101,14 +109,28 @@ fn relay(front: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let (front_out, back_out) = (front.try_clone()?, back.try_clone()?);
     let is_reset = Arc::new(AtomicBool::new(false));
     let (shared_too, is_reset_too) = (Arc::clone(shared), Arc::clone(&is_reset));
-    let requests = std::thread::spawn(move || pump(&front, &back_out, Direction::Request, &shared_too, &is_reset_too));
+    let requests = std::thread::spawn(move || {
+        pump(
+            &front,
+            &back_out,
+            Direction::Request,
+            &shared_too,
+            &is_reset_too,
+        )
+    });
     let responses = pump(&back, &front_out, Direction::Response, shared, &is_reset);
     let _ = requests.join();
     responses
 }
 
 /// Moves bytes one way until a side or a fault ends it; a fault ends both sides.
-fn pump(from: &TcpStream, to: &TcpStream, direction: Direction, shared: &Shared, is_reset: &AtomicBool) -> io::Result<()> {
+fn pump(
+    from: &TcpStream,
+    to: &TcpStream,
+    direction: Direction,
+    shared: &Shared,
+    is_reset: &AtomicBool,
+) -> io::Result<()> {
     let outcome = pump_until_end(from, to, direction, shared, is_reset);
     match &outcome {
         Ok(()) => {}
@@ -139,7 +161,14 @@ fn pump_until_end(
     while !shared.stop.is_stopped() && !is_reset.load(Ordering::SeqCst) {
         let length = match from.read(&mut chunk) {
             Ok(length) => length,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => continue,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         while *locked(&shared.fault) == Fault::Stall && shared.stop.pace(LOOK) {}

@@ -97,7 +97,11 @@ impl Load {
             let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
             std::thread::spawn(move || run_client(number, address, plan, &stop, &answered))
         });
-        Self { clients: clients.collect(), stop, answered }
+        Self {
+            clients: clients.collect(),
+            stop,
+            answered,
+        }
     }
 
     /// Requests that were answered so far.
@@ -109,7 +113,9 @@ impl Load {
     #[track_caller]
     pub(crate) fn wait_for(&self, more: usize) {
         let goal = self.answered() + more;
-        super::eventually(2 * super::PATIENCE, "the load gets answers", || self.answered() >= goal);
+        super::eventually(2 * super::PATIENCE, "the load gets answers", || {
+            self.answered() >= goal
+        });
     }
 
     /// Lets the load run on for `time`: what is observed is the time itself (a rate, a penalty).
@@ -120,8 +126,13 @@ impl Load {
     /// Ends the load when the requests under way have their answers.
     pub(crate) fn stop(self) -> Report {
         self.stop.stop();
-        let shots = self.clients.into_iter().flat_map(|client| client.join().expect("a client does not panic"));
-        Report { shots: shots.collect() }
+        let shots = self
+            .clients
+            .into_iter()
+            .flat_map(|client| client.join().expect("a client does not panic"));
+        Report {
+            shots: shots.collect(),
+        }
     }
 }
 
@@ -139,7 +150,11 @@ impl Report {
     /// Answers by backend of the requests that were sent in `from..to`.
     pub(crate) fn shares(&self, from: Duration, to: Duration) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
-        for shot in self.shots.iter().filter(|shot| (from..to).contains(&shot.started)) {
+        for shot in self
+            .shots
+            .iter()
+            .filter(|shot| (from..to).contains(&shot.started))
+        {
             *shares.entry(shot.backend.as_str()).or_default() += 1;
         }
         shares
@@ -147,7 +162,10 @@ impl Report {
 
     /// The time within which `share` (0.0–1.0) of those sent in `from..to` were done.
     pub(crate) fn latency(&self, share: f64, from: Duration, to: Duration) -> Duration {
-        let within = self.shots.iter().filter(|shot| (from..to).contains(&shot.started));
+        let within = self
+            .shots
+            .iter()
+            .filter(|shot| (from..to).contains(&shot.started));
         let mut times: Vec<_> = within.map(|shot| shot.took).collect();
         times.sort_unstable();
         let at = ((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1));
@@ -159,17 +177,28 @@ impl Report {
     pub(crate) fn expect_no_failure(&self) {
         let failed = self.failed();
         let shown: Vec<_> = failed.iter().take(8).collect();
-        assert!(failed.is_empty(), "{} of {} failed: {shown:#?}", failed.len(), self.shots.len());
+        assert!(
+            failed.is_empty(),
+            "{} of {} failed: {shown:#?}",
+            failed.len(),
+            self.shots.len()
+        );
         assert!(!self.shots.is_empty(), "the load sent nothing");
     }
 }
 
-fn run_client(number: usize, address: SocketAddr, plan: Plan, stop: &Stop, answered: &AtomicUsize) -> Vec<Shot> {
+fn run_client(
+    number: usize,
+    address: SocketAddr,
+    plan: Plan,
+    stop: &Stop,
+    answered: &AtomicUsize,
+) -> Vec<Shot> {
     let mut shots = Vec::new();
     let mut connection = None;
     while stop.pace(plan.pause) {
         let count = number + shots.len();
-        let is_post = plan.post_every > 0 && count % plan.post_every == 0;
+        let is_post = plan.post_every > 0 && count.is_multiple_of(plan.post_every);
         let started = now();
         let mut shot = Shot {
             is_post,
@@ -192,7 +221,10 @@ fn run_client(number: usize, address: SocketAddr, plan: Plan, stop: &Stop, answe
             break;
         }
         shot.took = now() - started;
-        answered.fetch_add(usize::from(matches!(shot.fate, Fate::Answered(_))), Ordering::SeqCst);
+        answered.fetch_add(
+            usize::from(matches!(shot.fate, Fate::Answered(_))),
+            Ordering::SeqCst,
+        );
         shots.push(shot);
     }
     shots
@@ -203,7 +235,10 @@ fn fire(client: &mut Client, plan: &Plan, id: &str, shot: &mut Shot) -> bool {
     let path = plan.path;
     let head = format!("Host: a.example\r\nX-Id: {id}\r\n");
     client.send(match shot.is_post {
-        true => format!("POST {path} HTTP/1.1\r\n{head}Content-Length: {}\r\n\r\n{id}", id.len()),
+        true => format!(
+            "POST {path} HTTP/1.1\r\n{head}Content-Length: {}\r\n\r\n{id}",
+            id.len()
+        ),
         false => format!("GET {path} HTTP/1.1\r\n{head}\r\n"),
     });
     match client.try_read("GET") {

@@ -42,19 +42,44 @@ impl Mizan {
             None => Command::new(env!("CARGO_BIN_EXE_mizan")),
             Some(max) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -n {max} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_mizan")]);
+                shell.args([
+                    "-c",
+                    &format!("ulimit -n {max} && exec \"$0\" \"$@\""),
+                    env!("CARGO_BIN_EXE_mizan"),
+                ]);
                 shell
             }
         };
         let path = directory.path().join("mizan.toml");
-        command.arg("serve").arg("--config").arg(&path).stdin(Stdio::null());
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(&path)
+            .stdin(Stdio::null());
         let admin = directory.path().join("admin.sock");
-        let prelude = Prelude { admin: &admin, health, listen, listen2 };
+        let prelude = Prelude {
+            admin: &admin,
+            health,
+            listen,
+            listen2,
+        };
         std::fs::write(&path, prelude.fill(config)).expect("the folder can be written");
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mizan runs");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("mizan runs");
         collect(child.stdout.take(), &log);
         collect(child.stderr.take(), &log);
-        let mut mizan = Self { child, directory, listen, listen2, health, log, is_over: false };
+        let mut mizan = Self {
+            child,
+            directory,
+            listen,
+            listen2,
+            health,
+            log,
+            is_over: false,
+        };
         mizan.wait_until_ready();
         mizan
     }
@@ -102,16 +127,28 @@ impl Mizan {
         client.try_read("GET").ok().map(|response| response.status)
     }
 
-    /// The text of `/metrics`.
+    /// The sum of a metric's series that have `label` in their braces.
     #[track_caller]
-    pub(crate) fn metrics(&self) -> String {
-        Client::connect(self.health).get("/metrics").text()
+    pub(crate) fn metric(&self, name: &str, label: &str) -> f64 {
+        let text = Client::connect(self.health).get("/metrics").text();
+        let series = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
+        series
+            .filter(|(labels, _)| labels.contains(label))
+            .filter_map(|(_, value)| value.parse::<f64>().ok())
+            .sum()
     }
 
     /// Writes another configuration into its file; it does not reload unless it watches the file.
     pub(crate) fn write_config(&self, config: &str) {
         let admin = self.admin_socket();
-        let prelude = Prelude { admin: &admin, health: self.health, listen: self.listen, listen2: self.listen2 };
+        let prelude = Prelude {
+            admin: &admin,
+            health: self.health,
+            listen: self.listen,
+            listen2: self.listen2,
+        };
         // Renamed into place, so that a watching instance never reads half a file.
         let (path, new) = (self.config_path(), self.directory().join("mizan.toml.new"));
         std::fs::write(&new, prelude.fill(config)).expect("the folder can be written");
@@ -126,7 +163,10 @@ impl Mizan {
     /// Runs `mizan ARGUMENTS --admin SOCKET`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mizan"));
-        command.args(arguments).arg("--admin").arg(self.admin_socket());
+        command
+            .args(arguments)
+            .arg("--admin")
+            .arg(self.admin_socket());
         command.output().expect("mizan runs")
     }
 
@@ -139,7 +179,10 @@ impl Mizan {
         });
         let mut counts = Vec::new();
         collect_numbers(&status, "in_flight", &mut counts);
-        assert!(!counts.is_empty(), "status counts nothing in flight: {status}");
+        assert!(
+            !counts.is_empty(),
+            "status counts nothing in flight: {status}"
+        );
         counts.iter().sum()
     }
 
@@ -173,17 +216,34 @@ impl Mizan {
 
     /// Its resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says VmRSS");
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("Linux says VmRSS");
+        let kib: u64 = line
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .expect("a number");
         kib * 1024
     }
 
     /// CPU time that it used so far.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
-        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
+        let fields: Vec<_> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ticks: u64 = fields[11..13]
+            .iter()
+            .map(|ticks| ticks.parse::<u64>().expect("a number"))
+            .sum();
         Duration::from_millis(ticks * 10)
     }
 
@@ -192,6 +252,10 @@ impl Mizan {
     }
 }
 
+#[expect(
+    clippy::print_stderr,
+    reason = "shown by the test harness beside the failure"
+)]
 impl Drop for Mizan {
     fn drop(&mut self) {
         if !self.is_over {
@@ -225,7 +289,10 @@ impl Prelude<'_> {
         }
         text.push_str(config);
         text.push_str(&format!("\n[admin]\nsocket = {:?}\n", self.admin));
-        text.push_str(&format!("[health]\nbind = \"{0}\"\n[metrics]\nbind = \"{0}\"\n", self.health));
+        text.push_str(&format!(
+            "[health]\nbind = \"{0}\"\n[metrics]\nbind = \"{0}\"\n",
+            self.health
+        ));
         if !config.contains("[drain]") {
             text.push_str("[drain]\nwindow = \"0s\"\ndeadline = \"10s\"\n");
         }
@@ -272,9 +339,13 @@ fn collect_numbers(value: &serde_json::Value, name: &str, found: &mut Vec<u64>) 
     match value {
         serde_json::Value::Object(fields) => {
             found.extend(fields.get(name).and_then(serde_json::Value::as_u64));
-            fields.values().for_each(|value| collect_numbers(value, name, found));
+            fields
+                .values()
+                .for_each(|value| collect_numbers(value, name, found));
         }
-        serde_json::Value::Array(values) => values.iter().for_each(|value| collect_numbers(value, name, found)),
+        serde_json::Value::Array(values) => values
+            .iter()
+            .for_each(|value| collect_numbers(value, name, found)),
         _ => {}
     }
 }
@@ -286,11 +357,17 @@ pub(crate) fn pass(time: Duration) {
 
 /// A configuration of one listener and one pool, `api`, with more lines for each.
 pub(crate) fn config(listener: &str, pool: &str, backends: &[SocketAddr]) -> String {
-    format!("[[listener]]\nbind = \"{{listen}}\"\n{listener}\n[[route]]\npool = \"api\"\n{}", pool_of(pool, backends))
+    format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n{listener}\n[[route]]\npool = \"api\"\n{}",
+        pool_of(pool, backends)
+    )
 }
 
 /// The table of the pool `api`.
 pub(crate) fn pool_of(pool: &str, backends: &[SocketAddr]) -> String {
-    let backends: Vec<_> = backends.iter().map(|address| format!("\"{address}\"")).collect();
+    let backends: Vec<_> = backends
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
     format!("[pool.api]\nbackends = [{}]\n{pool}\n", backends.join(", "))
 }

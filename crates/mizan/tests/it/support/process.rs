@@ -28,15 +28,25 @@ impl ProcessBackend {
     fn start_at(name: &str, address: SocketAddr) -> Self {
         let program = std::env::current_exe().expect("this binary has a path");
         let child = Command::new(program)
-            .args(["--exact", "support::process::a_process_is_a_backend", "--nocapture"])
+            .args([
+                "--exact",
+                "support::process::a_process_is_a_backend",
+                "--nocapture",
+            ])
             .env(VARIABLE, format!("{address} {name}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("this binary runs again");
-        let backend = Self { child, address, name: name.to_owned() };
-        eventually(PATIENCE, "a backend process answers", || Client::try_connect(address).is_ok());
+        let backend = Self {
+            child,
+            address,
+            name: name.to_owned(),
+        };
+        eventually(PATIENCE, "a backend process answers", || {
+            Client::try_connect(address).is_ok()
+        });
         backend
     }
 
@@ -85,13 +95,20 @@ impl Drop for ProcessBackend {
 fn a_process_is_a_backend() {
     if let Ok(order) = std::env::var(VARIABLE) {
         let (address, name) = order.split_once(' ').expect("address and name");
-        let _backend = Backend::start_at(address, name, Exchange::serve).expect("the given address is free");
+        let _backend =
+            Backend::start_at(address, name, Exchange::serve).expect("the given address is free");
         // Ends when the parent does, however that happens.
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
     let mut backend = ProcessBackend::start("child");
-    assert_eq!(Client::connect(backend.address()).get("/").text(), "child:0");
+    assert_eq!(
+        Client::connect(backend.address()).get("/").text(),
+        "child:0"
+    );
     backend.kill();
-    assert!(Client::try_connect(backend.address()).is_err(), "something listens in its place");
+    assert!(
+        Client::try_connect(backend.address()).is_err(),
+        "something listens in its place"
+    );
 }

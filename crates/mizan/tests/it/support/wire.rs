@@ -43,7 +43,10 @@ impl Head {
     /// The values of all fields of this name.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let same = move |field: &&(String, String)| field.0.eq_ignore_ascii_case(name);
-        self.fields.iter().filter(same).map(|(_, value)| value.as_str())
+        self.fields
+            .iter()
+            .filter(same)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Whether `Connection` has this option.
@@ -59,12 +62,17 @@ impl Head {
 
     /// Whether a chunked body follows.
     pub(crate) fn is_chunked(&self) -> bool {
-        self.field("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+        self.field("transfer-encoding")
+            .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
     }
 
     /// The declared length.
     pub(crate) fn length(&self) -> Result<Option<usize>, How> {
-        let parse = |value: &str| value.parse().map_err(|_| How::Malformed(format!("length {value}")));
+        let parse = |value: &str| {
+            value
+                .parse()
+                .map_err(|_| How::Malformed(format!("length {value}")))
+        };
         self.field("content-length").map(parse).transpose()
     }
 }
@@ -74,7 +82,10 @@ impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
         // Scripts send in pieces on purpose; the kernel must not glue or hold them back.
         let _ = stream.set_nodelay(true);
-        Self { stream, buffer: Vec::new() }
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
     }
 
     /// The socket, for what is not reading.
@@ -84,7 +95,9 @@ impl Wire {
 
     /// How long a read waits.
     pub(crate) fn set_patience(&self, patience: Duration) {
-        self.stream.set_read_timeout(Some(patience)).expect("a patience above zero");
+        self.stream
+            .set_read_timeout(Some(patience))
+            .expect("a patience above zero");
     }
 
     /// Writes all of `bytes`.
@@ -98,31 +111,26 @@ impl Wire {
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
-    /// What was read and not used yet.
-    pub(crate) fn unread(&self) -> &[u8] {
-        &self.buffer
-    }
-
-    /// Whether a byte came, or was there already; `false` if the other side closed.
-    pub(crate) fn wait_for_byte(&mut self) -> Result<bool, How> {
-        match self.buffer.is_empty().then(|| self.fill()).transpose() {
-            Ok(_) => Ok(true),
-            Err(How::Closed) => Ok(false),
-            Err(other) => Err(other),
-        }
-    }
-
     /// The next head with its raw bytes, blank line included.
     pub(crate) fn head(&mut self) -> Result<(Head, Vec<u8>), How> {
         let raw = self.until(b"\r\n\r\n")?;
-        let text = String::from_utf8(raw.clone()).map_err(|_| How::Malformed("head is not text".into()))?;
+        let text = String::from_utf8(raw.clone())
+            .map_err(|_| How::Malformed("head is not text".into()))?;
         let mut lines = text.trim_end_matches("\r\n").split("\r\n");
         let start = lines.next().unwrap_or_default().to_owned();
         let fields = lines.map(|line| {
-            let (name, value) = line.split_once(':').ok_or_else(|| How::Malformed(format!("field {line:?}")))?;
+            let (name, value) = line
+                .split_once(':')
+                .ok_or_else(|| How::Malformed(format!("field {line:?}")))?;
             Ok((name.to_owned(), value.trim().to_owned()))
         });
-        Ok((Head { start, fields: fields.collect::<Result<_, How>>()? }, raw))
+        Ok((
+            Head {
+                start,
+                fields: fields.collect::<Result<_, How>>()?,
+            },
+            raw,
+        ))
     }
 
     /// Exactly `length` bytes, appended to `body`, which keeps what came if they do not.
@@ -143,7 +151,8 @@ impl Wire {
         loop {
             let line = self.line()?;
             let size = line.split(';').next().unwrap_or_default();
-            let size = usize::from_str_radix(size, 16).map_err(|_| How::Malformed(format!("chunk size {line:?}")))?;
+            let size = usize::from_str_radix(size, 16)
+                .map_err(|_| How::Malformed(format!("chunk size {line:?}")))?;
             if size == 0 {
                 break;
             }
@@ -159,13 +168,15 @@ impl Wire {
             if line.is_empty() {
                 return Ok(trailers);
             }
-            let (name, value) = line.split_once(':').ok_or_else(|| How::Malformed(format!("trailer {line:?}")))?;
+            let (name, value) = line
+                .split_once(':')
+                .ok_or_else(|| How::Malformed(format!("trailer {line:?}")))?;
             trailers.push((name.to_owned(), value.trim().to_owned()));
         }
     }
 
     /// Everything up to the other side's FIN, appended to `body`.
-    pub(crate) fn to_end(&mut self, body: &mut Vec<u8>) -> Result<(), How> {
+    pub(crate) fn rest(&mut self, body: &mut Vec<u8>) -> Result<(), How> {
         loop {
             body.append(&mut self.buffer);
             match self.fill() {
@@ -203,7 +214,12 @@ impl Wire {
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
                     return Err(How::TimedOut);
                 }
                 Err(_) => return Err(How::Reset),
