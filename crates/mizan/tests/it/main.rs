@@ -5,11 +5,13 @@
 //! a test waits until what it is about has happened, up to a deadline that only a failure reaches.
 
 mod drain;
+mod edges;
 mod faults;
 mod http;
 mod limits;
 mod reload;
 mod responses;
+mod retry;
 mod strict;
 mod support;
 mod tools;
