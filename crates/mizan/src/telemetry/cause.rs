@@ -1,10 +1,14 @@
 //! Closed sets of label values. Their text is part of the contract: dashboards and alerts name it.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// Makes an enum whose values have a stable text and a dense index.
 macro_rules! labels {
     ($(#[$meta:meta])* $name:ident { $($(#[$value_meta:meta])* $value:ident = $text:literal,)+ }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
         pub enum $name { $($(#[$value_meta])* $value,)+ }
 
         impl $name {
@@ -95,5 +99,32 @@ labels! {
         Refused = "refused",
         /// The files had not changed.
         Unchanged = "unchanged",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_json_use_the_same_words() {
+        fn words<T: Serialize>(all: &[T]) -> String {
+            serde_json::to_string(all)
+                .expect("JSON")
+                .replace(['"', '[', ']'], "")
+        }
+        fn labels<T: std::fmt::Display>(all: &[T]) -> String {
+            all.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
+        }
+        assert_eq!(words(Cause::ALL), labels(Cause::ALL));
+        assert_eq!(words(RetryCause::ALL), labels(RetryCause::ALL));
+        assert_eq!(
+            words(ConnectionRefusal::ALL),
+            labels(ConnectionRefusal::ALL)
+        );
+        assert_eq!(words(ReloadResult::ALL), labels(ReloadResult::ALL));
     }
 }

@@ -11,6 +11,7 @@ pub use families::FAMILIES;
 use super::histogram::Merged;
 use super::metrics::{Metrics, Totals};
 use crate::snapshot::Snapshot;
+use mizan_core::pool::PoolStatus;
 use mizan_core::time::Instant;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -57,35 +58,25 @@ pub struct Family {
 struct Scrape<'a> {
     metrics: &'a Metrics,
     totals: Totals,
-    pools: Vec<PoolView>,
-}
-
-struct PoolView {
-    name: Arc<str>,
-    panic: bool,
-    usable: usize,
-    backends: Vec<BackendView>,
-}
-
-struct BackendView {
-    key: Arc<str>,
-    version: Arc<str>,
-    in_flight: u64,
-    usable: bool,
+    pools: Vec<(Arc<str>, PoolStatus)>,
 }
 
 /// All metrics of the process as text. `now` is for what the pools know of their backends.
 pub fn render(metrics: &Metrics, snapshot: &Snapshot, now: Instant) -> String {
-    let pools = views(snapshot, now);
-    let members = pools.iter().flat_map(|pool| {
+    let pools: Vec<_> = snapshot
+        .pools
+        .values()
+        .map(|pool| (pool.name.clone(), pool.core.status(now)))
+        .collect();
+    let members = pools.iter().flat_map(|(name, pool)| {
         pool.backends
             .iter()
-            .map(|backend| (pool.name.clone(), backend.key.clone()))
+            .map(|backend| (name.clone(), backend.key.clone()))
     });
-    let totals = metrics.totals(&members.collect());
+    metrics.retain_backends(&members.collect());
     let scrape = Scrape {
         metrics,
-        totals,
+        totals: metrics.totals(),
         pools,
     };
     let mut samples = Samples {
@@ -98,30 +89,6 @@ pub fn render(metrics: &Metrics, snapshot: &Snapshot, now: Instant) -> String {
         (family.write)(&scrape, &mut samples);
     }
     samples.out
-}
-
-fn views(snapshot: &Snapshot, now: Instant) -> Vec<PoolView> {
-    let _ = now;
-    snapshot
-        .pools
-        .values()
-        .map(|pool| PoolView {
-            name: pool.name.clone(),
-            panic: false,
-            usable: 0,
-            backends: pool
-                .core
-                .members()
-                .iter()
-                .map(|member| BackendView {
-                    key: member.key.clone(),
-                    version: member.version.clone(),
-                    in_flight: 0,
-                    usable: true,
-                })
-                .collect(),
-        })
-        .collect()
 }
 
 /// The list of metrics for `docs/metrics.md`.

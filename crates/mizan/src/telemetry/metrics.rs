@@ -16,7 +16,7 @@
 
 mod registry;
 
-pub use registry::{RequestKey, Totals};
+pub use registry::{BackendTotals, ListenerTotals, PoolTotals, RequestKey, Totals};
 
 use super::cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
 use super::histogram::Histogram;
@@ -281,6 +281,11 @@ impl Metrics {
         }
     }
 
+    /// When the process started, since the Unix epoch.
+    pub fn started_at(&self) -> Duration {
+        self.started_at
+    }
+
     /// Where the access log counts lines that it lost.
     pub fn access_log_dropped(&self) -> Arc<AtomicU64> {
         self.access_log_dropped.clone()
@@ -303,11 +308,14 @@ impl Metrics {
         sum
     }
 
-    /// Pointers to all cells; forgets those of backends that are not among `members`.
-    pub(crate) fn totals(&self, members: &BTreeSet<(Arc<str>, Arc<str>)>) -> Totals {
-        let mut registry = self.registry();
-        registry.retain_backends(members);
-        registry.totals()
+    /// All that was counted until now.
+    pub fn totals(&self) -> Totals {
+        self.registry().totals()
+    }
+
+    /// Forgets counters of backends that are not among `members` (pool, key).
+    pub(crate) fn retain_backends(&self, members: &BTreeSet<(Arc<str>, Arc<str>)>) {
+        self.registry().retain_backends(members);
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -1,9 +1,10 @@
 //! Every metric: its name, what it says, and where its numbers come from.
 
-use super::{BackendView, Family, Kind, PoolView, Samples, Scrape};
+use super::{Family, Kind, Samples, Scrape};
 use crate::telemetry::cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
 use crate::telemetry::histogram::Merged;
-use crate::telemetry::metrics::{Counter, ListenerCells, PoolCells};
+use crate::telemetry::metrics::{BackendTotals, Counter, ListenerCells, PoolCells};
+use mizan_core::pool::{BackendStatus, PoolStatus};
 use std::sync::atomic::Ordering;
 
 const LISTENER: &[&str] = &["listener"];
@@ -31,27 +32,29 @@ pub const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Tries that failed at the backend, and its answers with a status of 500 or more.",
-        write: |scrape, samples| backend_counter(scrape, samples, |cells| &cells.failures),
+        write: |scrape, samples| backend_counter(scrape, samples, |totals| totals.failures),
     },
     Family {
         name: "mizan_backend_in_flight",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Requests that the backend holds now.",
-        write: |scrape, samples| backend_gauge(scrape, samples, |backend| backend.in_flight),
+        write: |scrape, samples| {
+            backend_gauge(scrape, samples, |backend| u64::from(backend.in_flight))
+        },
     },
     Family {
         name: "mizan_backend_requests_total",
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Tries at the backend.",
-        write: |scrape, samples| backend_counter(scrape, samples, |cells| &cells.requests),
+        write: |scrape, samples| backend_counter(scrape, samples, |totals| totals.requests),
     },
     Family {
         name: "mizan_backend_usable",
         kind: Kind::Gauge,
         labels: BACKEND,
-        help: "1 while the backend may get new requests.",
+        help: "1 while the backend may get new requests; why not is in `mizan status`.",
         write: |scrape, samples| {
             backend_gauge(scrape, samples, |backend| u64::from(backend.usable))
         },
@@ -131,14 +134,21 @@ pub const FAMILIES: &[Family] = &[
         kind: Kind::Gauge,
         labels: POOL,
         help: "Backends of the pool.",
-        write: |scrape, samples| pool_gauge(scrape, samples, |pool| pool.backends.len()),
+        write: |scrape, samples| pool_gauge(scrape, samples, |pool| pool.total),
     },
     Family {
         name: "mizan_pool_backends_usable",
         kind: Kind::Gauge,
         labels: POOL,
         help: "Backends of the pool that may get new requests.",
-        write: |scrape, samples| pool_gauge(scrape, samples, |pool| pool.usable),
+        write: |scrape, samples| {
+            pool_gauge(scrape, samples, |pool| {
+                pool.backends
+                    .iter()
+                    .filter(|backend| backend.usable)
+                    .count()
+            })
+        },
     },
     Family {
         name: "mizan_pool_panic",
@@ -380,38 +390,25 @@ fn retries(scrape: &Scrape<'_>, samples: &mut Samples) {
     }
 }
 
-fn backend_counter(
-    scrape: &Scrape<'_>,
-    samples: &mut Samples,
-    counter: fn(&crate::telemetry::metrics::BackendCells) -> &Counter,
-) {
-    for pool in &scrape.pools {
+fn backend_counter(scrape: &Scrape<'_>, samples: &mut Samples, count: fn(&BackendTotals) -> u64) {
+    for (name, pool) in &scrape.pools {
         for backend in &pool.backends {
-            let slots = scrape
-                .totals
-                .backends
-                .get(&(pool.name.clone(), backend.key.clone()));
-            let count = slots.map_or(0, |slots| {
-                sum(slots.made().map(|cells| counter(cells).get()))
-            });
-            samples.sample(&[&pool.name, &backend.key, &backend.version], count);
+            let totals = scrape.totals.backend(name, &backend.key);
+            samples.sample(&[name, &backend.key, &backend.version], count(&totals));
         }
     }
 }
 
-fn backend_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&BackendView) -> u64) {
-    for pool in &scrape.pools {
+fn backend_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&BackendStatus) -> u64) {
+    for (name, pool) in &scrape.pools {
         for backend in &pool.backends {
-            samples.sample(
-                &[&pool.name, &backend.key, &backend.version],
-                value(backend),
-            );
+            samples.sample(&[name, &backend.key, &backend.version], value(backend));
         }
     }
 }
 
-fn pool_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolView) -> usize) {
-    for pool in &scrape.pools {
-        samples.sample(&[&pool.name], value(pool));
+fn pool_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolStatus) -> usize) {
+    for (name, pool) in &scrape.pools {
+        samples.sample(&[name], value(pool));
     }
 }

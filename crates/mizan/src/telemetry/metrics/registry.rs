@@ -3,7 +3,8 @@
 //! Workers come here once for each series, never once for each request. A scrape copies the pointers
 //! under the lock and adds up outside it, so that a worker never waits for a scrape's text.
 
-use super::{BackendCells, ListenerCells, PoolCells, RequestCells, Slots};
+use super::{BackendCells, Counter, ListenerCells, PoolCells, RequestCells, Slots};
+use crate::telemetry::histogram::Merged;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -43,13 +44,103 @@ pub(super) struct Registry {
     backends: BTreeMap<Pair, Arc<Slots<BackendCells>>>,
 }
 
-/// Pointers to all cells at one moment, sorted by label.
+/// Pointers to all cells at one moment, by label.
 #[derive(Debug)]
 pub struct Totals {
-    pub(crate) listeners: Vec<(Arc<str>, Arc<Slots<ListenerCells>>)>,
-    pub(crate) pools: Vec<(Pair, Arc<Slots<PoolCells>>)>,
-    pub(crate) requests: Vec<(RequestKey, Arc<Slots<RequestCells>>)>,
+    pub(crate) listeners: BTreeMap<Arc<str>, Arc<Slots<ListenerCells>>>,
+    pub(crate) pools: BTreeMap<Pair, Arc<Slots<PoolCells>>>,
+    pub(crate) requests: BTreeMap<RequestKey, Arc<Slots<RequestCells>>>,
     pub(crate) backends: BTreeMap<Pair, Arc<Slots<BackendCells>>>,
+}
+
+/// What a listener has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerTotals {
+    /// Client connections that are open.
+    pub connections: u64,
+    /// Client connections accepted and served.
+    pub connections_accepted: u64,
+    /// Requests that have ended.
+    pub requests: u64,
+    /// Requests that have begun and not ended.
+    pub requests_in_flight: u64,
+}
+
+/// What a pool's version has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolTotals {
+    /// Requests that reached nothing.
+    pub unreached: u64,
+    /// Requests that a retry saved from that.
+    pub rescued: u64,
+    /// Tries beyond a request's first.
+    pub retries: u64,
+    /// Of each try that got a response head.
+    pub latency: Merged,
+}
+
+/// What a backend has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendTotals {
+    /// Tries at it.
+    pub requests: u64,
+    /// Tries that failed, and answers with a status of 500 or more.
+    pub failures: u64,
+}
+
+impl Totals {
+    /// Sums of the listener of this name; zeros if it is not known.
+    pub fn listener(&self, name: &str) -> ListenerTotals {
+        let mut totals = ListenerTotals::default();
+        let (mut started, mut closed) = (0, 0u64);
+        for cells in self
+            .listeners
+            .get(name)
+            .iter()
+            .flat_map(|slots| slots.made())
+        {
+            totals.connections_accepted += cells.connections_accepted.get();
+            closed += cells.connections_closed.get();
+            started += cells.requests_started.get();
+            totals.requests += cells.requests_finished.get();
+        }
+        totals.connections = totals.connections_accepted.saturating_sub(closed);
+        totals.requests_in_flight = u64::saturating_sub(started, totals.requests);
+        totals
+    }
+
+    /// Sums of a pool's version, "" for requests that no backend was picked for.
+    pub fn pool(&self, pool: &Arc<str>, version: &Arc<str>) -> PoolTotals {
+        let mut totals = PoolTotals::default();
+        let sum = |counters: &[Counter]| counters.iter().map(Counter::get).sum::<u64>();
+        for cells in self
+            .pools
+            .get(&(pool.clone(), version.clone()))
+            .iter()
+            .flat_map(|slots| slots.made())
+        {
+            totals.unreached += sum(&cells.unreached);
+            totals.rescued += sum(&cells.rescued);
+            totals.retries += sum(&cells.retries);
+            totals.latency.add(&cells.latency);
+        }
+        totals
+    }
+
+    /// Sums of a backend.
+    pub fn backend(&self, pool: &Arc<str>, key: &Arc<str>) -> BackendTotals {
+        let mut totals = BackendTotals::default();
+        for cells in self
+            .backends
+            .get(&(pool.clone(), key.clone()))
+            .iter()
+            .flat_map(|slots| slots.made())
+        {
+            totals.requests += cells.requests.get();
+            totals.failures += cells.failures.get();
+        }
+        totals
+    }
 }
 
 impl Registry {
@@ -131,24 +222,18 @@ impl Registry {
 
     pub(super) fn totals(&self) -> Totals {
         Totals {
-            listeners: self
-                .listeners
-                .iter()
-                .map(|(name, kept)| (name.clone(), kept.slots.clone()))
-                .collect(),
-            pools: self
-                .pools
-                .iter()
-                .map(|(key, kept)| (key.clone(), kept.slots.clone()))
-                .collect(),
-            requests: self
-                .requests
-                .iter()
-                .map(|(key, slots)| (key.clone(), slots.clone()))
-                .collect(),
+            listeners: slots(&self.listeners),
+            pools: slots(&self.pools),
+            requests: self.requests.clone(),
             backends: self.backends.clone(),
         }
     }
+}
+
+fn slots<K: Ord + Clone, T>(map: &BTreeMap<K, Kept<T>>) -> BTreeMap<K, Arc<Slots<T>>> {
+    map.iter()
+        .map(|(key, kept)| (key.clone(), kept.slots.clone()))
+        .collect()
 }
 
 fn keep<K: Ord, T: Default>(
