@@ -121,7 +121,7 @@ impl Backend {
 
     /// Requests in flight.
     pub fn in_flight(&self) -> u32 {
-        self.live().in_flight.load(Ordering::Relaxed)
+        self.live().in_flight()
     }
 
     /// Unique in this process and never used again. A backend keeps it while its key and address

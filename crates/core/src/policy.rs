@@ -16,9 +16,15 @@ use crate::pool::{Claim, NoPick, Pick};
 use crate::time::Instant;
 
 mod build;
+mod least;
+mod power_of_two;
+mod ring;
 mod round_robin;
+mod tree;
+mod weighted;
 
 pub(crate) use build::{Blueprint, build};
+pub use ring::stable_hash;
 
 /// How a pool balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

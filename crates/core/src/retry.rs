@@ -19,7 +19,7 @@ use crate::time::Instant;
 const SHARDS: usize = 32;
 
 /// Parts that the window is divided into.
-const SLICES: usize = 10;
+const SLICES: u32 = 10;
 
 /// How many retries are allowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,21 +50,24 @@ pub struct RetryBudget {
     ledger: Mutex<Ledger>,
 }
 
-/// What withdrawals need: the total of deposits at the start of each slice, and what was taken.
+/// What withdrawals need. They are the only times at which the deposits are summed, so the ledger
+/// knows the total at those times, and takes it to have grown evenly between them.
 #[derive(Debug)]
 struct Ledger {
     config: RetryBudgetConfig,
-    /// Newest last; never empty.
-    slices: Vec<Slice>,
+    /// Oldest first; never empty.
+    marks: Vec<Mark>,
     /// Start of the second that `floor_used` counts in.
     second: Instant,
     floor_used: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slice {
-    start: Instant,
-    deposits_before: u64,
+struct Mark {
+    at: Instant,
+    /// Deposits until then.
+    total: u64,
+    /// Withdrawals since the mark before.
     withdrawn: u64,
 }
 
@@ -75,9 +78,9 @@ impl RetryBudget {
             deposits: Default::default(),
             ledger: Mutex::new(Ledger {
                 config,
-                slices: vec![Slice {
-                    start: now,
-                    deposits_before: 0,
+                marks: vec![Mark {
+                    at: now,
+                    total: 0,
                     withdrawn: 0,
                 }],
                 second: now,
@@ -109,19 +112,28 @@ impl RetryBudget {
         self.deposits
             .iter()
             .map(|cell| cell.load(Ordering::Relaxed))
-            .fold(0, u64::wrapping_add)
+            .sum()
     }
 }
 
 impl Ledger {
     fn withdraw(&mut self, now: Instant, total: u64) -> bool {
-        self.roll(now, total);
-        let allowed = self.deposits_in_window(now, total) * self.config.ratio;
-        let taken: u64 = self.slices.iter().map(|slice| slice.withdrawn).sum();
+        // Another worker may have read clock and counters later than this one, and been here first.
+        let (now, total) = match self.marks.last() {
+            Some(last) => (now.max(last.at), total.max(last.total)),
+            None => (now, total),
+        };
+        self.mark(now, total);
+        let start = self.window_start(now);
+        let deposited = total as f64 - self.total_at(start);
+        // The small number keeps 0.2 × 10 from being 1.9999….
+        let allowed = deposited * self.config.ratio + 1e-6;
+        let of_window = self.marks.iter().filter(|mark| mark.at > start);
+        let taken: u64 = of_window.map(|mark| mark.withdrawn).sum();
         if ((taken + 1) as f64) <= allowed
-            && let Some(slice) = self.slices.last_mut()
+            && let Some(last) = self.marks.last_mut()
         {
-            slice.withdrawn += 1;
+            last.withdrawn += 1;
             return true;
         }
         if now - self.second >= Duration::from_secs(1) {
@@ -135,55 +147,50 @@ impl Ledger {
         false
     }
 
-    /// Opens a new slice when the last one is full, and forgets those that left the window. One that
-    /// straddles its start stays: `deposits_in_window` takes its part.
-    fn roll(&mut self, now: Instant, total: u64) {
-        let length = self.config.window / SLICES as u32;
-        if self
-            .slices
-            .last()
-            .is_none_or(|slice| now - slice.start >= length)
-        {
-            self.slices.push(Slice {
-                start: now,
-                deposits_before: total,
+    /// Notes the total at `now`: in a mark of its own, or in the last one while that is younger than
+    /// a slice of the window. Forgets marks but the last one before the window.
+    fn mark(&mut self, now: Instant, total: u64) {
+        let slice = self.config.window / SLICES;
+        let young = match self.marks[..] {
+            [.., before, _] => now - before.at < slice,
+            _ => false,
+        };
+        match self.marks.last_mut() {
+            Some(last) if young => {
+                last.at = now;
+                last.total = total;
+            }
+            _ => self.marks.push(Mark {
+                at: now,
+                total,
                 withdrawn: 0,
-            });
+            }),
         }
-        let window = self.config.window;
+        let start = self.window_start(now);
         let gone = self
-            .slices
+            .marks
             .iter()
             .skip(1)
-            .take_while(|next| now - next.start >= window)
-            .count();
-        self.slices.drain(..gone);
+            .take_while(|next| next.at <= start);
+        let gone = gone.count();
+        self.marks.drain(..gone);
     }
 
-    /// Requests since `now - window`. Withdrawals are the only times at which the counters are read,
-    /// so the oldest slice may reach back further than the window; its requests then count by the
-    /// part of its time that lies within, as if they had come evenly.
-    fn deposits_in_window(&self, now: Instant, total: u64) -> f64 {
-        let Some(oldest) = self.slices.first() else {
-            return 0.0;
+    fn window_start(&self, now: Instant) -> Instant {
+        let window = Instant::from_nanos(0) + self.config.window;
+        Instant::from_nanos(now.as_nanos().saturating_sub(window.as_nanos()))
+    }
+
+    /// Deposits until `at`, which lies before the last mark.
+    fn total_at(&self, at: Instant) -> f64 {
+        let after = self.marks.partition_point(|mark| mark.at <= at);
+        let (Some(left), Some(right)) = (self.marks[..after].last(), self.marks.get(after)) else {
+            // Before the first mark nothing was deposited; after the last, nothing is known to be.
+            let nearest = self.marks[..after].last().or(self.marks.first());
+            return nearest.map_or(0.0, |mark| mark.total as f64);
         };
-        let age = now - oldest.start;
-        if age <= self.config.window {
-            return total.wrapping_sub(oldest.deposits_before) as f64;
-        }
-        let (end, total_at_end) = match self.slices.get(1) {
-            Some(next) => (next.start, next.deposits_before),
-            None => (now, total),
-        };
-        let span = (end - oldest.start).as_secs_f64();
-        let outside = (age - self.config.window).as_secs_f64().min(span);
-        let part = if span > 0.0 {
-            1.0 - outside / span
-        } else {
-            0.0
-        };
-        let within_oldest = total_at_end.wrapping_sub(oldest.deposits_before) as f64 * part;
-        within_oldest + total.wrapping_sub(total_at_end) as f64
+        let part = (at - left.at).as_secs_f64() / (right.at - left.at).as_secs_f64();
+        part.mul_add((right.total - left.total) as f64, left.total as f64)
     }
 }
 

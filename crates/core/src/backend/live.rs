@@ -16,7 +16,7 @@ const UNLIMITED: u32 = u32::MAX;
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub(crate) in_flight: AtomicU32,
+    in_flight: AtomicU32,
     pub(crate) gate: AtomicGate,
     weight: AtomicU32,
     in_flight_max: AtomicU32,
@@ -64,8 +64,12 @@ impl Live {
         self.weight.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_saturated(&self) -> bool {
-        self.in_flight.load(Ordering::SeqCst) >= self.in_flight_max.load(Ordering::SeqCst)
+        self.in_flight() >= self.in_flight_max.load(Ordering::SeqCst)
     }
 
     /// Takes one request's place, unless the backend is full or gated by `mask`.

@@ -22,8 +22,8 @@ const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 const SAMPLE_MIN: f64 = 1e-6;
 const SAMPLE_MAX: f64 = 3_600.0;
 
-/// Below this, a penalty counts as none.
-const PENALTY_MIN: f64 = 0.01;
+/// Below this (a hundredth of a request), a penalty counts as none. As a logarithm.
+const PENALTY_MIN_LN: f64 = -4.605_170_185_988_091;
 /// One failure is never worth more requests in flight than this.
 const PENALTY_STEP_MAX: f64 = 64.0;
 /// Nor all of them together.
@@ -138,16 +138,12 @@ impl Default for Penalty {
 impl Penalty {
     /// The penalty as of `now`, in requests.
     pub(crate) fn at(&self, now: Instant) -> f32 {
-        let level = self.level.level();
-        if level == f64::NEG_INFINITY {
+        let logarithm = self.level.level() - now.as_secs_f64() / PENALTY_TAU;
+        // Compared before it is raised: none is the rule, and picks come here.
+        if logarithm < PENALTY_MIN_LN {
             return 0.0;
         }
-        let value = (level - now.as_secs_f64() / PENALTY_TAU).exp();
-        if value < PENALTY_MIN {
-            0.0
-        } else {
-            value as f32
-        }
+        logarithm.exp() as f32
     }
 
     /// As of the last projection.

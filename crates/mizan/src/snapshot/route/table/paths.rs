@@ -73,7 +73,7 @@ impl Paths {
         }
         let prefixes = self
             .prefixes
-            .from_longest(path)
+            .longest_first(path)
             .map(|node| &node.candidates);
         let regexes = self
             .regexes
@@ -161,7 +161,7 @@ impl Prefixes {
     }
 
     /// The nodes that are a prefix of `path`, from the longest; some have no routes.
-    fn from_longest(&self, path: &str) -> impl Iterator<Item = &Node> {
+    fn longest_first(&self, path: &str) -> impl Iterator<Item = &Node> {
         let mut deepest = 0;
         if let Some(path) = path.strip_prefix('/') {
             for segment in path.split('/') {

@@ -1,0 +1,17 @@
+//! The one system call that no safe wrapper offers.
+
+use rustix::ioctl::{Getter, Opcode};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// `SIOCOUTQ`, which is `TIOCOUTQ` on Linux (tcp(7), unix(7)).
+const OUTPUT_QUEUE: Opcode = 0x5411;
+
+/// Bytes in the send queue: for TCP, those that the peer has not acknowledged.
+#[expect(unsafe_code, reason = "rustix has no wrapper for SIOCOUTQ")]
+pub(super) fn output_queue(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    // SAFETY: SIOCOUTQ writes one C int through its pointer and does nothing else (tcp(7), unix(7)), and
+    // `Getter` gives it room for exactly one `i32`.
+    let bytes = unsafe { rustix::ioctl::ioctl(fd, Getter::<OUTPUT_QUEUE, i32>::new()) }?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
