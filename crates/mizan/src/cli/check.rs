@@ -101,7 +101,7 @@ impl Report {
         let apart = |diagnostic: &&Diagnostic| diagnostic.code != "timing" || diagnostic.severity == Severity::Error;
         Self {
             accepted: snapshot.is_some(),
-            problems: diagnostics.iter().map(Problem::new).collect(),
+            problems: diagnostics.iter().map(Problem::from).collect(),
             routes: snapshot.map(RouteView::in_order).unwrap_or_default(),
             relations,
             drawn: diagnostics.iter().filter(apart).map(|diagnostic| diagnostic.render(sources)).collect(),
@@ -139,7 +139,7 @@ fn relations(relations: &[Relation]) -> String {
         let id = format!("  {:<4}", relation.id);
         let subject = if relation.subject.is_empty() { String::new() } else { format!("{}: ", relation.subject) };
         let sides = format!("{subject}{} is {} {}", relation.left, relation.comparison, relation.right);
-        let margin = relation.margin.as_ref().map(|margin| format!(" (by {margin})")).unwrap_or_default();
+        let margin = relation.margin.as_ref().map(|margin| format!(" (margin {margin})")).unwrap_or_default();
         match relation.verdict {
             Verdict::Pass => format!("{id}pass         {sides}{margin}"),
             Verdict::NotChecked => format!("{id}not checked  {subject}{}", relation.reason),

@@ -1,7 +1,7 @@
 //! `mizan serve`.
 
 use super::output::{self, Exit};
-use crate::app;
+use crate::app::{self, AppError};
 use crate::telemetry::{LogFormat, init_logging};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -64,6 +64,10 @@ impl Serve {
         }
         match app::run(app::Options { config: self.config, admin: self.admin }) {
             Ok(_) => Exit::Done,
+            Err(AppError::Refused(drawn)) => {
+                output::err(&format!("{drawn}\n\nmizan: the configuration is refused; nothing was served"));
+                Exit::Usage
+            }
             Err(error) => {
                 output::err(&format!("mizan: {}", output::chain(&error)));
                 Exit::Usage
