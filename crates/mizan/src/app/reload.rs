@@ -78,6 +78,15 @@ fn refuse(parts: &Parts, report: ReloadReport) -> ReloadReport {
 fn failure(generation: u64, message: &str) -> ReloadReport {
     let mut report = control::report(ReloadResult::Refused, generation, &[], &[]);
     report.text = message.to_owned();
-    report.problems = vec![Problem::without_place("reload", message)];
+    report.problems = vec![Problem {
+        severity: "error".into(),
+        code: "reload".into(),
+        file: String::new(),
+        line: 0,
+        column: 0,
+        path: String::new(),
+        message: message.to_owned(),
+        help: None,
+    }];
     report
 }

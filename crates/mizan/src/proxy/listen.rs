@@ -14,8 +14,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 /// How long an accept loop rests when descriptors have run out and none comes free.
@@ -74,7 +72,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Accepts until told to stop; then empties the queue, so that no connection is lost, and closes.
 pub(super) async fn accept_loop(worker: Rc<Worker>, bind: Bind, socket: OwnedFd, mut stopped: watch::Receiver<bool>) {
-    let Ok(socket) = AsyncFd::register_with_interest(socket, Interest::READABLE) else {
+    let Ok(socket) = super::sys::watch_listening(socket) else {
         tracing::error!(%bind, "cannot watch the listening socket");
         return;
     };
