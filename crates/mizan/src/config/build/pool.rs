@@ -62,6 +62,7 @@ fn build_one(cx: &mut Cx<'_>, name: &Arc<str>, from: &schema::Pool, inputs: &Inp
         config,
         members,
         names,
+        waiters: previous.map(|previous| Arc::clone(&previous.waiters)).unwrap_or_default(),
         versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
@@ -152,10 +153,12 @@ fn config(from: &schema::Pool) -> PoolConfig {
         probed: from.health.is_some(),
         ejection: EjectionConfig {
             enabled: from.ejection.enabled,
-            failures: from.ejection.failures,
-            time: from.ejection.time.value.0,
+            consecutive_failures: from.ejection.failures,
+            consecutive_errors: from.ejection.failures,
+            time_base: from.ejection.time.value.0,
             time_max: from.ejection.time_max.value.0,
             max_ejected: from.ejection.max_ejected,
+            ..EjectionConfig::default()
         },
         retry_budget: RetryBudgetConfig {
             ratio: from.retry.budget,
