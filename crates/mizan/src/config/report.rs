@@ -104,6 +104,14 @@ impl Cx<'_> {
         self.tree.find(&at.steps()).is_some()
     }
 
+    /// Whether something in that table was refused, so that what is missing may be what was refused.
+    pub(super) fn is_partial(&self, at: &At<'_>) -> bool {
+        match self.tree.find(&at.steps()).map(|node| &node.value) {
+            Some(Value::Table(table)) => table.values().any(|entry| entry.node.refused),
+            _ => false,
+        }
+    }
+
     /// Length of a list as the file has it, refused elements included.
     pub(super) fn list_len(&self, at: &At<'_>) -> Option<usize> {
         match &self.tree.find(&at.steps())?.value {

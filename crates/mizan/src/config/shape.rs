@@ -66,10 +66,7 @@ impl<'s> Checker<'s, '_, '_> {
 
     fn table(&mut self, node: &mut Node, schema: &'s Json, at: &At<'_>) -> Json {
         let mut out = Map::new();
-        let missing = self.missing(node, schema);
-        for (key, what) in missing {
-            self.error(node, at, "missing_key", format!("`{key}` is missing"), Some(format!("it is {what}")));
-        }
+        let mut missing = self.missing(node, schema);
         let Value::Table(table) = &mut node.value else { return Json::Object(out) };
         let properties = self.get(schema, "properties").and_then(Json::as_object);
         let others = self.get(schema, "additionalProperties").filter(|others| others.is_object());
@@ -79,7 +76,8 @@ impl<'s> Checker<'s, '_, '_> {
             let here = at.key(key);
             let Some(schema) = properties.and_then(|properties| properties.get(key)).or(others) else {
                 entry.node.refused = true;
-                self.unknown_key(key, entry, schema, &present, &here);
+                let meant = self.unknown_key(key, entry, schema, &present, &here);
+                missing.retain(|(name, _)| Some(*name) != meant);
                 continue;
             };
             if let (Some(format), true) = (name_format, others.is_some())
@@ -92,6 +90,9 @@ impl<'s> Checker<'s, '_, '_> {
             if let Some(value) = self.value(&mut entry.node, schema, &here) {
                 out.insert(key.clone(), value);
             }
+        }
+        for (key, what) in missing {
+            self.error(node, at, "missing_key", format!("`{key}` is missing"), Some(format!("it is {what}")));
         }
         Json::Object(out)
     }
@@ -106,21 +107,22 @@ impl<'s> Checker<'s, '_, '_> {
         names.map(|name| (name, properties.map_or(String::new(), |properties| self.expected(&properties[name])))).collect()
     }
 
-    fn unknown_key(&mut self, key: &str, entry: &Entry, schema: &'s Json, present: &[String], at: &At<'_>) {
-        let Some(properties) = self.get(schema, "properties").and_then(Json::as_object) else { return };
-        // A key that is there already is not what was meant, unless the two are all but equal.
-        let known: Vec<&str> = properties.keys().map(String::as_str).filter(|name| !present.iter().any(|key| key == name)).collect();
-        let inner = properties.iter().find(|(_, schema)| {
-            self.get(schema, "properties").is_some_and(|inner| inner.get(key).is_some())
+    /// Tells an unknown key; gives the key that was likely meant.
+    fn unknown_key(&mut self, key: &str, entry: &Entry, schema: &'s Json, present: &[String], at: &At<'_>) -> Option<&'s str> {
+        let properties = self.get(schema, "properties").and_then(Json::as_object)?;
+        // A key that is there already is not what was meant.
+        let known: Vec<&'s str> = properties.keys().map(String::as_str).filter(|name| !present.iter().any(|key| key == name)).collect();
+        let holds_it = |schema: &'s Json| self.get(schema, "properties").is_some_and(|inner| inner.get(key).is_some());
+        let inner = properties.iter().find(|(_, schema)| holds_it(schema)).map(|(outer, _)| format!("{outer}.{key}"));
+        let meant = suggest::meant_key(key, &known);
+        let shown = meant.map(str::to_owned).or(inner);
+        let help = shown.is_none().then(|| {
+            let all: Vec<&str> = properties.keys().map(String::as_str).collect();
+            format!("known keys here: {}", listed(&all))
         });
-        let meant = suggest::meant_key(key, &known).map(str::to_owned);
-        let meant = meant.or_else(|| inner.map(|(outer, _)| format!("{outer}.{key}")));
-        let help = meant.is_none().then(|| {
-            let all: Vec<String> = properties.keys().map(|name| format!("`{name}`")).collect();
-            format!("known keys here: {}", all.join(", "))
-        });
-        let message = did_you_mean(format!("unknown key `{}`", key.escape_debug()), meant);
+        let message = did_you_mean(format!("unknown key `{}`", key.escape_debug()), shown);
         self.report.push(&entry.key_place, at.to_string(), Severity::Error, "unknown_key", message, help);
+        meant
     }
 
     fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> bool {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("listener");
-    if file.listener.is_empty() && !cx.is_set(&list) {
+    if file.listener.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
         cx.error_with(&list, "missing_key", "there is no listener", "`[[listener]]` with `bind = \"0.0.0.0:8000\"` accepts clients");
     }
     let mut names = Seen::new();

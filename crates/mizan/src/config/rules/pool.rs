@@ -29,7 +29,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 fn policy(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
     let key_at = at.key("hash_key");
     let has_key = pool.hash_key.is_some() || cx.is_set(&key_at);
-    if pool.policy == Policy::ConsistentHash && !has_key {
+    if pool.policy == Policy::ConsistentHash && !has_key && !cx.is_partial(at) {
         let help = "add `hash_key = \"client_address\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"` or `\"path\"`";
         cx.warn(&at.key("policy"), "missing_key", "`consistent_hash` without `hash_key` places every request at random", help);
     }
@@ -102,7 +102,7 @@ fn probe(cx: &mut Cx<'_>, health: &Health, at: &At<'_>) {
     let tcp_at = at.key("tcp");
     if has_path && health.tcp {
         cx.error(&tcp_at, "contradiction", "a probe is either `GET` of `path`, or `tcp`, not both");
-    } else if !has_path && !health.tcp {
+    } else if !has_path && !health.tcp && !cx.is_partial(at) {
         let help = "`path = \"/healthz\"` for a request, or `tcp = true` for a connect";
         cx.error_with(at, "missing_key", "a health check needs to know what a probe does", help);
     }

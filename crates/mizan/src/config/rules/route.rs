@@ -13,7 +13,7 @@ const ACTIONS: [&str; 4] = ["pool", "split", "redirect", "respond"];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("route");
-    if file.route.is_empty() && !cx.is_set(&list) {
+    if file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
         let help = "`[[route]]` with `pool = \"NAME\"` sends them to a pool";
         cx.warn(&list, "empty", "there is no route: every request is answered 404", help);
     }
@@ -38,6 +38,9 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         } else {
             matches.insert(signature(route), cx.place(&at));
         }
+    }
+    if cx.report.has_errors() {
+        return;
     }
     let pools = At::ROOT.key("pool");
     for name in file.pool.keys().filter(|name| !used.contains(name.as_str())) {
@@ -83,6 +86,7 @@ fn conditions(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
 fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
     let given: Vec<&str> = ACTIONS.into_iter().filter(|key| cx.is_set(&at.key(key))).collect();
     match given.as_slice() {
+        [] if cx.is_partial(at) => {}
         [] => {
             let help = "`pool = \"NAME\"`, `split`, `redirect` or `respond`";
             cx.error_with(at, "missing_key", "this route does nothing", help);
@@ -155,7 +159,7 @@ fn rewrite(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
     } else if prefix && !cx.is_set(&prefix_at) {
         let help = "give the route a `prefix`, or use `rewrite = { regex = \"…\", to = \"…\" }`";
         cx.error_with(&at.key("prefix"), "contradiction", "`rewrite.prefix` replaces the route's `prefix`, and there is none", help);
-    } else if !prefix && !(regex && to) {
+    } else if !prefix && !(regex && to) && !cx.is_partial(&at) {
         cx.error_with(&at, "missing_key", "a rewrite needs `prefix`, or `regex` and `to`", "`rewrite = { regex = \"^/old/(.*)\", to = \"/new/$1\" }`");
     }
     if let Some(to) = &rewrite.to
