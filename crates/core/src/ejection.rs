@@ -1,1 +1,282 @@
-//! ejection
+//! What traffic says: failures in a row eject a backend, for longer each time.
+//!
+//! ```text
+//!          run of failures             time is up
+//!    In ─────────────────▶ Ejected ────────────────▶ Probation
+//!    ▲                     ▲   │ proved by probes        │ │
+//!    │◀────────────────────┼───┘ (refused runs only)     │ │
+//!    │                     └───────── first failure ─────┘ │
+//!    └──────────────────────────────── first success ──────┘
+//! ```
+//!
+//! The counters are passive's own: a probe that passes never clears them, because a backend with a
+//! good `/healthz` and a broken endpoint is exactly what this is for. The one exception is an
+//! ejection whose whole run was refused connections, since there the probe tests the very same thing.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::time::Instant;
+
+pub(crate) mod refusal;
+
+/// When a backend is ejected, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EjectionConfig {
+    /// Whether traffic may eject at all.
+    pub enabled: bool,
+    /// Failures in a row (no connection, reset, time-out, unreadable answer, 502, 503, 504) that
+    /// eject. Default 5; 0 is read as 1.
+    pub consecutive_failures: u32,
+    /// 5xx or failures in a row that eject. Default 5; 0 is read as 1.
+    pub consecutive_errors: u32,
+    /// The n-th ejection lasts n times this. Default 30 s.
+    pub time_base: Duration,
+    /// No ejection lasts longer. Default 300 s.
+    pub time_max: Duration,
+    /// At most this share of the pool is ejected at a time, but at least one backend may be.
+    /// `0.0..=1.0`, default 0.5.
+    pub max_ejected: f64,
+    /// For each such stretch without an ejection, n shrinks by one. Default 300 s.
+    pub forgive_after: Duration,
+}
+
+impl Default for EjectionConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            consecutive_failures: 5,
+            consecutive_errors: 5,
+            time_base: Duration::from_secs(30),
+            time_max: Duration::from_secs(300),
+            max_ejected: 0.5,
+            forgive_after: Duration::from_secs(300),
+        }
+    }
+}
+
+impl EjectionConfig {
+    /// How many of `members` may be ejected at a time.
+    pub(crate) fn ejected_max(&self, members: usize) -> u32 {
+        let share = (members as f64 * self.max_ejected.clamp(0.0, 1.0)).floor();
+        (share as u32).max(1)
+    }
+
+    /// How long the `count`-th ejection in a row lasts.
+    fn time(&self, count: u32) -> Duration {
+        self.time_base
+            .saturating_mul(count.max(1))
+            .min(self.time_max)
+    }
+}
+
+/// Why a backend was ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EjectionCause {
+    /// Failures in a row.
+    Failures,
+    /// 5xx in a row.
+    Errors,
+    /// Failures in a row, each of which was a refused connection.
+    Refused,
+    /// The first request after an ejection failed again.
+    Probation,
+}
+
+impl fmt::Display for EjectionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Failures => "failures in a row",
+            Self::Errors => "5xx answers in a row",
+            Self::Refused => "refused connections in a row",
+            Self::Probation => "the first request after its return failed",
+        })
+    }
+}
+
+impl EjectionCause {
+    /// As a number that fits an atomic.
+    pub(crate) fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The inverse of `code`; an unknown number reads as `Failures`.
+    pub(crate) fn from_code(code: u32) -> Self {
+        [Self::Failures, Self::Errors, Self::Refused, Self::Probation]
+            .into_iter()
+            .find(|cause| cause.code() == code)
+            .unwrap_or(Self::Failures)
+    }
+}
+
+/// How many outcomes in a row spoke against a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Runs {
+    /// Failures: the backend did not answer, or a gateway in it said so.
+    pub(crate) failures: u32,
+    /// Failures and any 5xx.
+    pub(crate) errors: u32,
+    /// Refused connections.
+    pub(crate) refused: u32,
+}
+
+/// At which lengths runs eject. Kept apart from the configuration because picks read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) failures: u32,
+    pub(crate) errors: u32,
+    /// Whether a run of refused connections alone ejects. Without probes it does not: then the
+    /// refusal's own back-off holds the backend out, and tries it again sooner.
+    pub(crate) refused_ejects: bool,
+}
+
+impl Limits {
+    /// Whether `runs` are long enough, and why.
+    pub(crate) fn crossed(&self, runs: Runs, on_probation: bool) -> Option<EjectionCause> {
+        let only_refused = runs.refused > 0 && runs.refused >= runs.errors;
+        if only_refused && !self.refused_ejects {
+            return None;
+        }
+        if on_probation && !only_refused {
+            return Some(EjectionCause::Probation);
+        }
+        if on_probation || runs.failures >= self.failures {
+            let cause = if only_refused {
+                EjectionCause::Refused
+            } else {
+                EjectionCause::Failures
+            };
+            return Some(cause);
+        }
+        (runs.errors >= self.errors).then_some(EjectionCause::Errors)
+    }
+}
+
+/// Whether a backend is ejected, as shown to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ejection {
+    /// It is not.
+    None,
+    /// It is.
+    Ejected {
+        /// When it comes back on probation.
+        until: Instant,
+        /// Which ejection in a row this is.
+        count: u32,
+        /// Why.
+        cause: EjectionCause,
+    },
+    /// It was; the next outcome decides.
+    Probation {
+        /// How many ejections in a row it has behind it.
+        count: u32,
+    },
+}
+
+/// The slow half of the machine of one backend: how long and what then. The fast half is the
+/// crossing of [`Limits`], seen by whichever request crosses.
+#[derive(Debug)]
+pub(crate) struct Ejector {
+    state: Ejection,
+    /// Ejections in a row at `settled`; each `forgive_after` since then takes one off.
+    count: u32,
+    /// When the last ejection ended.
+    settled: Instant,
+    /// Probes that passed since the ejection began.
+    passed: u32,
+}
+
+impl Ejector {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            state: Ejection::None,
+            count: 0,
+            settled: now,
+            passed: 0,
+        }
+    }
+
+    pub(crate) fn state(&self) -> Ejection {
+        self.state
+    }
+
+    pub(crate) fn is_ejected(&self) -> bool {
+        matches!(self.state, Ejection::Ejected { .. })
+    }
+
+    /// When it ends.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        match self.state {
+            Ejection::Ejected { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// A request crossed the limits at `at`; gives the end and the count.
+    pub(crate) fn eject(
+        &mut self,
+        at: Instant,
+        cause: EjectionCause,
+        config: &EjectionConfig,
+    ) -> (Instant, u32) {
+        let stretch = config.forgive_after.as_nanos().max(1);
+        let forgiven = (at - self.settled).as_nanos() / stretch;
+        let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
+        self.count = self.count.saturating_sub(forgiven).saturating_add(1);
+        self.passed = 0;
+        let until = at + config.time(self.count);
+        self.state = Ejection::Ejected {
+            until,
+            count: self.count,
+            cause,
+        };
+        (until, self.count)
+    }
+
+    /// The time is up: back, on probation.
+    pub(crate) fn release(&mut self, now: Instant) {
+        self.settled = now;
+        self.state = Ejection::Probation { count: self.count };
+    }
+
+    /// A probe passed. True if that ends the ejection: its whole run was refused connections, and
+    /// probes have now passed `rise` times since. It then counts as if it had not been.
+    pub(crate) fn probe_passed(&mut self, now: Instant, rise: u32) -> bool {
+        let refused_only = matches!(
+            self.state,
+            Ejection::Ejected {
+                cause: EjectionCause::Refused,
+                ..
+            }
+        );
+        if !refused_only {
+            return false;
+        }
+        self.passed = self.passed.saturating_add(1);
+        if self.passed < rise.max(1) {
+            return false;
+        }
+        self.count = self.count.saturating_sub(1);
+        self.settled = now;
+        self.state = Ejection::None;
+        true
+    }
+
+    /// A probe failed: those that passed before prove nothing any more.
+    pub(crate) fn probe_failed(&mut self) {
+        self.passed = 0;
+    }
+
+    /// The first request of a probation succeeded.
+    pub(crate) fn reinstate(&mut self) {
+        self.state = Ejection::None;
+    }
+
+    /// Ejection was switched off, or the backend is a new one.
+    pub(crate) fn forget(&mut self, now: Instant) {
+        *self = Self::new(now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,21 @@ pub mod backend;
 pub mod drain;
 pub mod ejection;
 pub mod health;
+mod padded;
 pub mod policy;
 pub mod pool;
 pub mod retry;
 pub mod time;
+
+pub use availability::{Admin, Availability, Mode, availability};
+pub use backend::{Address, Backend, Member};
+pub use drain::{Drain, DrainConfig, DrainPhase};
+pub use ejection::{Ejection, EjectionCause, EjectionConfig};
+pub use health::{Health, ProbeResult};
+pub use policy::PolicyKind;
+pub use pool::{
+    BackendStatus, Claim, EjectionEnd, Event, Failure, NoPick, Outcome, Pick, Pool, PoolConfig,
+    PoolStatus, UnknownBackend,
+};
+pub use retry::{RetryBudget, RetryBudgetConfig};
+pub use time::Instant;

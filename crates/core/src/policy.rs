@@ -1,1 +1,333 @@
-//! policy
+//! Which of the usable backends a request gets.
+//!
+//! A [`PolicyKind`] names a policy; its table is built off the hot path and swapped in whole, as part
+//! of a *picker*. A table is built over the *candidates* (members that may be picked), but it never
+//! trusts that list: each pick tests the backend's gate, so that a mark takes effect before the next
+//! build. A policy that finds nothing within a few tries leaves the rest to one scan, so that no
+//! request fails while one backend could serve it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::availability::Gate;
+use crate::backend::Backend;
+use crate::pool::{Claim, NoPick, Pick};
+use crate::time::Instant;
+
+mod build;
+mod least;
+mod power_of_two;
+mod ring;
+mod round_robin;
+mod tree;
+mod weighted;
+
+pub(crate) use build::{Blueprint, build};
+pub use ring::stable_hash;
+
+/// How a pool balances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum PolicyKind {
+    /// In turn, whatever the weights.
+    RoundRobin,
+    /// In turn, each as often as its weight, spread evenly.
+    WeightedRoundRobin,
+    /// Fewest requests in flight for the weight.
+    LeastConnections,
+    /// Least (in flight + 1) × latency for the weight.
+    LeastResponseTime,
+    /// The better of two drawn at random.
+    #[default]
+    PowerOfTwo,
+    /// By the request's hash, on a ring.
+    ConsistentHash,
+}
+
+impl PolicyKind {
+    /// Its name in configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round_robin",
+            Self::WeightedRoundRobin => "weighted_round_robin",
+            Self::LeastConnections => "least_connections",
+            Self::LeastResponseTime => "least_response_time",
+            Self::PowerOfTwo => "power_of_two",
+            Self::ConsistentHash => "consistent_hash",
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A policy's table.
+pub(crate) trait Policy: Send + Sync {
+    /// Claims a backend. `None` if a bounded number of tries found none that may be picked.
+    fn pick(&self, view: &View<'_>) -> Option<Claim>;
+
+    /// Whether it keeps figures of load, and so has to hear of changes.
+    fn keeps_load(&self) -> bool {
+        false
+    }
+
+    /// The load or the gate of the backend at `index` changed.
+    fn refresh(&self, _membership: &Membership, _mask: Gate, _index: usize) {}
+
+    /// Who was served last, for policies that go in turn: an index into the membership, and how far
+    /// through its cycle the table is, `0.0..1.0`.
+    fn progress(&self) -> Option<Progress> {
+        None
+    }
+
+    /// When the table has to be built anew, although nothing changed.
+    fn expires(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Where a policy that goes in turn stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Progress {
+    pub(crate) last: u32,
+    pub(crate) phase: f64,
+}
+
+/// The members of a pool, in configured order. Shared by the pickers of one configuration.
+pub(crate) struct Membership {
+    pub(crate) backends: Vec<Arc<Backend>>,
+    /// Ids with their index, by id.
+    ids: Vec<(u64, u32)>,
+    /// Latency level (see `backend::load`) that a backend without samples is taken to have.
+    default_latency: AtomicU64,
+}
+
+impl Membership {
+    pub(crate) fn new(backends: Vec<Arc<Backend>>) -> Self {
+        let mut ids: Vec<(u64, u32)> = backends
+            .iter()
+            .zip(0..)
+            .map(|(backend, index)| (backend.id(), index))
+            .collect();
+        ids.sort_unstable();
+        Self {
+            backends,
+            ids,
+            default_latency: AtomicU64::new(0f64.to_bits()),
+        }
+    }
+
+    pub(crate) fn index_of_id(&self, id: u64) -> Option<usize> {
+        let at = self.ids.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        Some(self.ids[at].1 as usize)
+    }
+
+    fn index_of(&self, backend: &Backend) -> Option<usize> {
+        let hint = backend.live().slot.load(Ordering::Relaxed) as usize;
+        match self.backends.get(hint) {
+            Some(there) if there.id() == backend.id() => Some(hint),
+            _ => self.index_of_id(backend.id()),
+        }
+    }
+
+    pub(crate) fn default_latency(&self) -> f64 {
+        f64::from_bits(self.default_latency.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn set_default_latency(&self, level: f64) {
+        self.default_latency
+            .store(level.to_bits(), Ordering::SeqCst);
+    }
+}
+
+/// The table in force, with all that a pick needs beside it.
+pub(crate) struct Picker {
+    pub(crate) membership: Arc<Membership>,
+    /// Members that may be picked, as indices in ascending order.
+    pub(crate) candidates: Vec<u32>,
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) generation: u64,
+    /// Whether people left any member in.
+    pub(crate) any_ready: bool,
+}
+
+impl Picker {
+    /// A picker that never picks.
+    pub(crate) fn empty() -> Self {
+        Self {
+            membership: Arc::new(Membership::new(Vec::new())),
+            candidates: Vec::new(),
+            policy: Arc::new(Nobody),
+            generation: 0,
+            any_ready: false,
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn keeps_load(&self) -> bool {
+        self.policy.keeps_load()
+    }
+
+    pub(crate) fn pick(&self, mask: Gate, pick: &Pick<'_>) -> Result<Claim, NoPick> {
+        if self.candidates.is_empty() {
+            return Err(self.nobody());
+        }
+        let view = View {
+            membership: &self.membership,
+            candidates: &self.candidates,
+            mask,
+            pick,
+        };
+        self.policy
+            .pick(&view)
+            .or_else(|| self.scan(&view))
+            .ok_or_else(|| self.why(&view))
+    }
+
+    pub(crate) fn refresh(&self, backend: &Backend, mask: Gate) {
+        if let Some(index) = self.membership.index_of(backend) {
+            self.policy.refresh(&self.membership, mask, index);
+        }
+    }
+
+    pub(crate) fn refresh_all(&self, mask: Gate) {
+        for index in 0..self.membership.backends.len() {
+            self.policy.refresh(&self.membership, mask, index);
+        }
+    }
+
+    /// The last resort: any candidate that may be picked, from a random start; those already tried
+    /// only if there is no other.
+    fn scan(&self, view: &View<'_>) -> Option<Claim> {
+        let untried = self.scan_where(view, |index| !view.is_tried(index));
+        if untried.is_some() || view.pick.tried.is_empty() {
+            return untried;
+        }
+        self.scan_where(view, |index| view.is_tried(index))
+    }
+
+    fn scan_where(&self, view: &View<'_>, wanted: impl Fn(usize) -> bool) -> Option<Claim> {
+        let start = below(mix(view.pick.random ^ 0x5CA4), self.candidates.len());
+        let (before, from) = self.candidates.split_at(start);
+        from.iter()
+            .chain(before)
+            .map(|&index| index as usize)
+            .filter(|&index| wanted(index) && view.is_open(index))
+            .find_map(|index| view.claim_at(index))
+    }
+
+    fn why(&self, view: &View<'_>) -> NoPick {
+        let any_open = self.candidates.iter().any(|&index| {
+            let gate = self.membership.backends[index as usize].live().gate.load();
+            !gate.has(view.mask)
+        });
+        if any_open {
+            NoPick::Saturated
+        } else {
+            self.nobody()
+        }
+    }
+
+    fn nobody(&self) -> NoPick {
+        if self.any_ready {
+            NoPick::NoneUsable
+        } else {
+            NoPick::Empty
+        }
+    }
+}
+
+/// What a policy sees of one pick.
+pub(crate) struct View<'a> {
+    pub(crate) membership: &'a Membership,
+    pub(crate) candidates: &'a [u32],
+    pub(crate) mask: Gate,
+    pub(crate) pick: &'a Pick<'a>,
+}
+
+impl View<'_> {
+    pub(crate) fn backend(&self, index: usize) -> &Arc<Backend> {
+        &self.membership.backends[index]
+    }
+
+    /// Whether the backend at `index` may be picked by anybody.
+    pub(crate) fn is_open(&self, index: usize) -> bool {
+        let live = self.backend(index).live();
+        !live.gate.load().has(self.mask) && !live.is_saturated()
+    }
+
+    /// Whether this request tried it already.
+    pub(crate) fn is_tried(&self, index: usize) -> bool {
+        let tried = self.pick.tried;
+        !tried.is_empty() && tried.contains(&self.backend(index).id())
+    }
+
+    /// Whether this request may get it.
+    pub(crate) fn is_eligible(&self, index: usize) -> bool {
+        self.is_open(index) && !self.is_tried(index)
+    }
+
+    /// Claims it, tried or not.
+    pub(crate) fn claim_at(&self, index: usize) -> Option<Claim> {
+        Claim::take(self.backend(index), self.mask)
+    }
+
+    /// Claims it if this request may get it.
+    pub(crate) fn claim(&self, index: usize) -> Option<Claim> {
+        if self.is_eligible(index) {
+            self.claim_at(index)
+        } else {
+            None
+        }
+    }
+}
+
+/// The policy of a pool without members.
+struct Nobody;
+
+impl Policy for Nobody {
+    fn pick(&self, _view: &View<'_>) -> Option<Claim> {
+        None
+    }
+}
+
+/// SplitMix64's finaliser: turns one random number into an independent other.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A number below `bound` from the top 32 bits of `random`. `bound` is at most 2³².
+pub(crate) const fn below(random: u64, bound: usize) -> usize {
+    (((random >> 32) * bound as u64) >> 32) as usize
+}
+
+/// The mean latency level of those that have one: what a backend without samples is taken to have,
+/// so that a new one is neither flooded nor starved.
+pub(crate) fn level_of_mean(membership: &Membership, now: Instant) -> f64 {
+    use crate::backend::load::LATENCY_TAU;
+    /// Taken where nothing is known at all, seconds: any value would do.
+    const GUESS: f64 = 0.01;
+    let shift = now.as_secs_f64() / LATENCY_TAU;
+    let (mut sum, mut count) = (0.0, 0u32);
+    for backend in &membership.backends {
+        if let Some(level) = backend.live().latency.level() {
+            sum += (level - shift).exp();
+            count += 1;
+        }
+    }
+    let mean = if count == 0 {
+        GUESS
+    } else {
+        sum / f64::from(count)
+    };
+    mean.ln() + shift
+}

@@ -1,1 +1,74 @@
-//! admin
+//! What operators and probes talk to: the admin API, `/livez`, `/readyz` and `/metrics`.
+//!
+//! Runs on the admin runtime, never on a worker, so that a slow caller costs no request. The API is the
+//! only way in: the command line uses nothing else. Who may call it: whoever may open the Unix socket
+//! (mode 0600), or on TCP whoever shows the token, under a name that a browser cannot be tricked into
+//! ([`guard`]).
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`listen`] | sockets: opened before anything is served, closed and removed at the end |
+//! | [`guard`] | who may call, and how a write must look |
+//! | [`api`] | paths and what they do |
+//! | [`view`] | what the API says, in types that the command line reads too |
+//! | [`openapi`] | the API's description, made from those types |
+
+mod api;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod guard;
+mod listen;
+pub mod openapi;
+pub mod view;
+
+pub use listen::{AdminListener, BindError, bind};
+pub use view::{Phase, Problem, ReloadReport};
+
+use crate::config::Source;
+use crate::snapshot::Current;
+use crate::telemetry::Metrics;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What the API shows and acts on.
+#[derive(Clone)]
+pub struct AdminState {
+    /// The snapshot in force.
+    pub current: Arc<Current>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The process.
+    pub control: Arc<dyn Control>,
+}
+
+/// The process, as the API sees it.
+pub trait Control: Send + Sync {
+    /// Reads the configuration again and puts it into force if it is good.
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>>;
+    /// What became of the last reload, or of the start.
+    fn last_reload(&self) -> ReloadReport;
+    /// Where the process stands between start and end.
+    fn phase(&self) -> Phase;
+    /// The main configuration file.
+    fn config_path(&self) -> PathBuf;
+    /// The text of the configuration in force.
+    fn config_text(&self) -> Vec<Source>;
+    /// Client connections that are open.
+    fn connections(&self) -> u64;
+}
+
+/// Serves on `listeners` until `stop` turns true; then callers have a second to end. The sockets' files
+/// are removed when it returns.
+pub async fn serve(state: AdminState, listeners: Vec<AdminListener>, stop: watch::Receiver<bool>) {
+    let mut tasks = JoinSet::new();
+    for listener in listeners {
+        tasks.spawn(listener.serve(state.clone(), stop.clone()));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,36 @@
-//! proxy
+//! The data path, from a client's socket to a backend's and back.
+//!
+//! ```text
+//! listen ─▶ connection ─▶ exchange ─▶ plan ─▶ forward ─▶ attempt ─▶ relay ─▶ record
+//!           (idle)        (burst)     route    pick       upload     splice
+//!                             │       └──▶ answer (Mizan's own)
+//!                             └── h1: the codec, bytes in and bytes out
+//! ```
+//!
+//! Everything here runs on a worker's thread. It cannot name `config`, `store`, `control` or `admin`: traffic
+//! survives a dead store and a bad file by construction.
+
+mod answer;
+mod attempt;
+mod body;
+mod buffer;
+mod connection;
+mod error;
+mod exchange;
+mod forward;
+pub mod h1;
+mod headers;
+pub mod listen;
+mod meter;
+mod plan;
+mod queue;
+mod record;
+mod relay;
+mod splice;
+mod sys;
+mod timer;
+mod transport;
+mod upload;
+mod upstream;
+mod watch;
+pub mod worker;

@@ -3,6 +3,7 @@
 use mizan_core::backend::Member;
 use mizan_core::pool::PoolConfig;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A compiled pool. Its live half, `core`, is shared by all snapshots that have a pool of this name.
@@ -34,6 +35,39 @@ pub struct Pool {
     pub connections_max: Option<u32>,
     /// What happens when every usable backend is at its `in_flight_max`.
     pub queue: Queue,
+    /// Who waits in the queue now; carried over reloads by name.
+    pub waiters: Arc<Waiters>,
+}
+
+/// The count of requests that wait for room in a pool.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    count: AtomicUsize,
+}
+
+impl Waiters {
+    /// A place in the queue, given back when dropped; `None` if `requests_max` wait already.
+    pub fn enter(&self, requests_max: usize) -> Option<Waiting<'_>> {
+        let enter = |count| (count < requests_max).then_some(count + 1);
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).ok().map(|_| Waiting { waiters: self })
+    }
+
+    /// How many wait.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// A place in a pool's queue.
+#[derive(Debug)]
+pub struct Waiting<'w> {
+    waiters: &'w Waiters,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.waiters.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What a request is hashed by.
@@ -91,7 +125,9 @@ pub struct StatusSet(pub Vec<(u16, u16)>);
 impl StatusSet {
     /// Whether `status` is in the set.
     pub fn contains(&self, status: u16) -> bool {
-        self.0.iter().any(|(low, high)| (*low..=*high).contains(&status))
+        self.0
+            .iter()
+            .any(|(low, high)| (*low..=*high).contains(&status))
     }
 }
 

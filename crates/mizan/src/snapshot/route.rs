@@ -4,7 +4,7 @@ mod path;
 mod table;
 
 pub use path::{NormalPath, PathError};
-pub use table::{RouteTable, Verdict};
+pub use table::{Entry, RouteTable};
 
 use super::{HashKey, Networks, Pool};
 use regex::bytes::Regex;

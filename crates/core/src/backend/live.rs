@@ -1,0 +1,180 @@
+//! The live state of a backend: atomics that picks read and outcomes write.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::availability::{AtomicGate, Gate};
+use crate::ejection::{EjectionCause, Runs};
+use crate::time::Instant;
+
+use super::WEIGHT_MAX;
+use super::load::{Latency, Penalty};
+
+/// `in_flight_max` of a backend without a limit.
+const UNLIMITED: u32 = u32::MAX;
+
+// The order is the layout: what a pick reads comes first.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Live {
+    in_flight: AtomicU32,
+    pub(crate) gate: AtomicGate,
+    weight: AtomicU32,
+    in_flight_max: AtomicU32,
+    pub(crate) penalty: Penalty,
+    pub(crate) latency: Latency,
+    /// Where it stands in the picker in force: a hint, to be checked.
+    pub(crate) slot: AtomicU32,
+    failures: AtomicU32,
+    errors: AtomicU32,
+    refused: AtomicU32,
+    /// When and why a request marked it; read by the next `tick`.
+    marked_at: AtomicU64,
+    mark: AtomicU32,
+}
+
+impl Live {
+    pub(crate) fn new(weight: u32, in_flight_max: Option<u32>) -> Self {
+        let live = Self {
+            in_flight: AtomicU32::new(0),
+            gate: AtomicGate::default(),
+            weight: AtomicU32::new(0),
+            in_flight_max: AtomicU32::new(UNLIMITED),
+            penalty: Penalty::default(),
+            latency: Latency::default(),
+            slot: AtomicU32::new(0),
+            failures: AtomicU32::new(0),
+            errors: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            marked_at: AtomicU64::new(0),
+            mark: AtomicU32::new(0),
+        };
+        live.configure(weight, in_flight_max);
+        live
+    }
+
+    /// Takes over what the configuration says.
+    pub(crate) fn configure(&self, weight: u32, in_flight_max: Option<u32>) {
+        self.weight.store(weight.min(WEIGHT_MAX), Ordering::SeqCst);
+        self.in_flight_max
+            .store(in_flight_max.unwrap_or(UNLIMITED), Ordering::SeqCst);
+        self.gate.put(Gate::UNWEIGHTED, weight == 0);
+    }
+
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.in_flight() >= self.in_flight_max.load(Ordering::SeqCst)
+    }
+
+    /// Takes one request's place, unless the backend is full or gated by `mask`.
+    pub(crate) fn claim(&self, mask: Gate) -> bool {
+        let max = self.in_flight_max.load(Ordering::Relaxed);
+        if self.in_flight.fetch_add(1, Ordering::SeqCst) >= max {
+            self.in_flight.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        if self.enter(mask) {
+            return true;
+        }
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        false
+    }
+
+    pub(crate) fn release(&self) {
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Passes the gate; of several claims that meet a trial, one does.
+    fn enter(&self, mask: Gate) -> bool {
+        loop {
+            let gate = self.gate.load();
+            if gate.has(mask) {
+                return false;
+            }
+            if !gate.has(Gate::TRIAL) {
+                return true;
+            }
+            let taken = gate.without(Gate::TRIAL).or(Gate::TRYING).or(Gate::REFUSED);
+            if self.gate.change(gate, taken) {
+                return true;
+            }
+        }
+    }
+
+    /// Counts an outcome that spoke for the backend.
+    pub(crate) fn count_success(&self) {
+        // Read first: of a healthy backend these are zero, and stay so without a write.
+        for run in [&self.failures, &self.errors, &self.refused] {
+            if run.load(Ordering::Relaxed) != 0 {
+                run.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts an outcome that spoke against it.
+    pub(crate) fn count_failure(&self, kind: FailureKind) -> Runs {
+        let grow = |run: &AtomicU32| run.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let reset = |run: &AtomicU32| {
+            run.store(0, Ordering::Relaxed);
+            0
+        };
+        Runs {
+            errors: grow(&self.errors),
+            failures: if kind == FailureKind::Error {
+                reset(&self.failures)
+            } else {
+                grow(&self.failures)
+            },
+            refused: if kind == FailureKind::Refused {
+                grow(&self.refused)
+            } else {
+                reset(&self.refused)
+            },
+        }
+    }
+
+    /// The runs as they are.
+    pub(crate) fn runs(&self) -> Runs {
+        Runs {
+            failures: self.failures.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Starts all runs anew.
+    pub(crate) fn clear_runs(&self) {
+        self.count_success();
+    }
+
+    /// Notes when and why, for the next `tick`. Before the gate is changed.
+    pub(crate) fn mark(&self, now: Instant, cause: EjectionCause) {
+        self.mark.store(cause.code(), Ordering::SeqCst);
+        self.marked_at.store(now.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn marked(&self) -> (Instant, EjectionCause) {
+        let at = Instant::from_nanos(self.marked_at.load(Ordering::SeqCst));
+        (
+            at,
+            EjectionCause::from_code(self.mark.load(Ordering::SeqCst)),
+        )
+    }
+}
+
+/// What a failed outcome adds to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The connection was refused.
+    Refused,
+    /// Another failure, or a 502, 503 or 504.
+    Failure,
+    /// Another 5xx: the backend answered, and only its answer was wrong.
+    Error,
+}

@@ -1,0 +1,176 @@
+//! Latency and failure penalty of a backend: two figures that decay with time.
+//!
+//! Both are kept as `ln(value) + t / TAU`: a decaying figure is a constant in that form. So reading
+//! one projects it to `now` and writes nothing, one word holds it, and two figures compare without
+//! knowing what time it is.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// The latency estimate forgets with this time constant, seconds.
+pub(crate) const LATENCY_TAU: f64 = 10.0;
+
+/// The failure penalty decays with this time constant, seconds.
+const PENALTY_TAU: f64 = 2.0;
+
+/// A failed request is charged at least this long.
+const FAILURE_LATENCY: Duration = Duration::from_secs(1);
+
+/// Bounds of one latency sample, seconds.
+const SAMPLE_MIN: f64 = 1e-6;
+const SAMPLE_MAX: f64 = 3_600.0;
+
+/// Below this (a hundredth of a request), a penalty counts as none. As a logarithm.
+const PENALTY_MIN_LN: f64 = -4.605_170_185_988_091;
+/// One failure is never worth more requests in flight than this.
+const PENALTY_STEP_MAX: f64 = 64.0;
+/// Nor all of them together.
+const PENALTY_MAX: f64 = 1e6;
+
+/// A figure in the form above; `-∞` is zero, or no figure.
+#[derive(Debug)]
+struct Decaying(AtomicU64);
+
+impl Default for Decaying {
+    fn default() -> Self {
+        Self(AtomicU64::new(f64::NEG_INFINITY.to_bits()))
+    }
+}
+
+impl Decaying {
+    fn level(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::SeqCst))
+    }
+
+    fn update(&self, change: impl Fn(f64) -> f64) {
+        let update = |bits| Some(change(f64::from_bits(bits)).to_bits());
+        // The closure never declines, so this cannot fail.
+        let _ = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, update);
+    }
+}
+
+/// Exponentially weighted moving average of latency. A sample's weight is what has passed since the
+/// one before (`1 - e^(-dt/τ)`), so it does not matter how many come; without samples it fades
+/// towards zero, so that an idle backend is tried again.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    level: Decaying,
+    /// Nanoseconds.
+    sampled_at: AtomicU64,
+}
+
+impl Latency {
+    /// `ln(seconds) + t / LATENCY_TAU`, or none before the first sample.
+    pub(crate) fn level(&self) -> Option<f64> {
+        let level = self.level.level();
+        level.is_finite().then_some(level)
+    }
+
+    /// The estimate as of `now`.
+    pub(crate) fn at(&self, now: Instant) -> Option<Duration> {
+        self.level().map(|level| {
+            let seconds = (level - now.as_secs_f64() / LATENCY_TAU).exp();
+            Duration::from_secs_f64(seconds.clamp(0.0, SAMPLE_MAX))
+        })
+    }
+
+    /// A request took `latency`.
+    pub(crate) fn sample(&self, now: Instant, latency: Duration) {
+        let since = self.elapsed(now);
+        let seconds = latency.as_secs_f64().clamp(SAMPLE_MIN, SAMPLE_MAX);
+        let keep = (-since / LATENCY_TAU).exp();
+        let shift = now.as_secs_f64() / LATENCY_TAU;
+        self.level.update(|level| {
+            if level == f64::NEG_INFINITY {
+                return seconds.ln() + shift;
+            }
+            let projected = (level - shift).exp();
+            seconds.mul_add(1.0 - keep, projected).ln() + shift
+        });
+    }
+
+    /// A request failed after `latency`, if that is known: it never counts as fast.
+    pub(crate) fn sample_failure(&self, now: Instant, latency: Option<Duration>) {
+        let charged = latency
+            .unwrap_or_default()
+            .max(FAILURE_LATENCY)
+            .max(self.at(now).unwrap_or_default());
+        self.sample(now, charged);
+    }
+
+    /// A request ended with nothing learnt: the estimate stays what it last was, rather than having
+    /// faded meanwhile. Otherwise a backend that hangs until its clients go away would fade into the
+    /// fastest of all.
+    pub(crate) fn hold(&self, now: Instant) {
+        let since = self.elapsed(now);
+        self.level.update(|level| level + since / LATENCY_TAU);
+    }
+
+    /// Seconds since the last sample; this one is then the last.
+    fn elapsed(&self, now: Instant) -> f64 {
+        let before = self.sampled_at.fetch_max(now.as_nanos(), Ordering::SeqCst);
+        (now - Instant::from_nanos(before)).as_secs_f64()
+    }
+}
+
+/// Failures of late, as virtual requests in flight: what fails fast has few real ones, and would
+/// otherwise look like the best choice.
+#[derive(Debug)]
+pub(crate) struct Penalty {
+    level: Decaying,
+    /// The value when it was last projected (`f32`), for readers that have no `now`.
+    projected: AtomicU32,
+}
+
+impl Default for Penalty {
+    fn default() -> Self {
+        Self {
+            level: Decaying::default(),
+            projected: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Penalty {
+    /// The penalty as of `now`, in requests.
+    pub(crate) fn at(&self, now: Instant) -> f32 {
+        let logarithm = self.level.level() - now.as_secs_f64() / PENALTY_TAU;
+        // Compared before it is raised: none is the rule, and picks come here.
+        if logarithm < PENALTY_MIN_LN {
+            return 0.0;
+        }
+        logarithm.exp() as f32
+    }
+
+    /// As of the last projection.
+    pub(crate) fn projected(&self) -> f32 {
+        f32::from_bits(self.projected.load(Ordering::SeqCst))
+    }
+
+    /// Projects to `now`; gives the value.
+    pub(crate) fn project(&self, now: Instant) -> f32 {
+        let value = self.at(now);
+        self.projected.store(value.to_bits(), Ordering::SeqCst);
+        value
+    }
+
+    /// One more failure. While requests take long, one in flight says little about failures, so a
+    /// failure then weighs more: enough that the backend gets at most half of an even share.
+    pub(crate) fn add(&self, now: Instant, latency: Option<Duration>) {
+        let seconds = latency.unwrap_or_default().as_secs_f64();
+        let step = (2.0 * seconds / PENALTY_TAU).clamp(1.0, PENALTY_STEP_MAX);
+        let shift = now.as_secs_f64() / PENALTY_TAU;
+        self.level.update(|level| {
+            let value = (level - shift).exp() + step;
+            value.min(PENALTY_MAX).ln() + shift
+        });
+        self.project(now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

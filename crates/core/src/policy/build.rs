@@ -1,0 +1,120 @@
+//! Builds the tables.
+
+use std::sync::Arc;
+
+use crate::availability::Gate;
+use crate::time::Instant;
+
+use super::least::{LeastOfAll, Measure};
+use super::power_of_two::PowerOfTwo;
+use super::ring::Ring;
+use super::round_robin::Turns;
+use super::tree::Tree;
+use super::weighted::cycle;
+use super::{Membership, Picker, Policy, PolicyKind, below};
+
+/// Up to this many members, looking at all of them beats keeping a tree (measured: `benches/pick.rs`).
+pub(crate) const SCAN_MAX: usize = 16;
+
+/// What a table is built from.
+pub(crate) struct Blueprint<'a> {
+    pub(crate) kind: PolicyKind,
+    pub(crate) membership: &'a Membership,
+    pub(crate) candidates: &'a [u32],
+    pub(crate) mask: Gate,
+    /// The picker in force so far.
+    pub(crate) previous: &'a Picker,
+    /// Whether `previous` has the same kind, members and weights, so that a table which does not
+    /// depend on the candidates may be kept.
+    pub(crate) same: bool,
+    pub(crate) seed: u64,
+    pub(crate) now: Instant,
+}
+
+/// Builds the table of `plan.kind`.
+pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
+    match plan.kind {
+        PolicyKind::RoundRobin => Arc::new(in_turn(plan)),
+        PolicyKind::WeightedRoundRobin => Arc::new(in_weighted_turn(plan)),
+        PolicyKind::LeastConnections => least(plan, Measure::Connections),
+        PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
+        PolicyKind::PowerOfTwo => Arc::new(PowerOfTwo::new(&weighted_candidates(plan))),
+        PolicyKind::ConsistentHash if plan.same => Arc::clone(&plan.previous.policy),
+        PolicyKind::ConsistentHash => Arc::new(Ring::new(plan.membership)),
+    }
+}
+
+fn least(plan: &Blueprint<'_>, measure: Measure) -> Arc<dyn Policy> {
+    if plan.same {
+        return Arc::clone(&plan.previous.policy);
+    }
+    if plan.membership.backends.len() <= SCAN_MAX {
+        return Arc::new(LeastOfAll { measure });
+    }
+    Arc::new(Tree::new(measure, plan.membership, plan.mask, plan.now))
+}
+
+fn weighted_candidates(plan: &Blueprint<'_>) -> Vec<(u32, u32)> {
+    let weight = |index: u32| plan.membership.backends[index as usize].weight().max(1);
+    plan.candidates
+        .iter()
+        .map(|&index| (index, weight(index)))
+        .collect()
+}
+
+/// The candidates in configured order, from the successor of the last one served.
+fn in_turn(plan: &Blueprint<'_>) -> Turns {
+    let order = plan.candidates.to_vec();
+    let start = match resume_at(plan) {
+        Some(index) => successor(&order, index),
+        None => below(plan.seed, order.len().max(1)),
+    };
+    Turns::new(order, start)
+}
+
+/// A smooth cycle, from where the last one served has its turn in the new one.
+fn in_weighted_turn(plan: &Blueprint<'_>) -> Turns {
+    let order = cycle(&weighted_candidates(plan));
+    let length = order.len().max(1);
+    let Some(progress) = plan.previous.policy.progress() else {
+        return Turns::new(order, below(plan.seed, length));
+    };
+    let phase = (progress.phase * length as f64) as usize % length;
+    let last = plan.previous.membership.backends[progress.last as usize].id();
+    let last = plan.membership.index_of_id(last).map(|index| index as u32);
+    let turn = last.and_then(|last| {
+        (0..length)
+            .map(|step| (phase + step) % length)
+            .find(|&at| order.get(at) == Some(&last))
+    });
+    let start = match turn {
+        Some(turn) => turn + 1,
+        // Equal weights are plain turns; otherwise the place in the cycle is what there is to keep.
+        None if order.len() == plan.candidates.len() => {
+            resume_at(plan).map_or(phase, |index| successor(&order, index))
+        }
+        None => phase,
+    };
+    Turns::new(order, start % length)
+}
+
+/// Where the first of `order` (ascending) at or after `index` stands; the first of all if none is.
+fn successor(order: &[u32], index: u32) -> usize {
+    order.partition_point(|&candidate| candidate < index) % order.len().max(1)
+}
+
+/// The index whose turn it is, in the new membership, if somebody was served before.
+fn resume_at(plan: &Blueprint<'_>) -> Option<u32> {
+    let progress = plan.previous.policy.progress()?;
+    let before = &plan.previous.membership.backends;
+    let last = progress.last as usize;
+    if let Some(index) = plan.membership.index_of_id(before[last].id()) {
+        return Some(index as u32 + 1);
+    }
+    // It left: the next of its old successors that stayed.
+    before[last..]
+        .iter()
+        .chain(&before[..last])
+        .find_map(|backend| plan.membership.index_of_id(backend.id()))
+        .map(|index| index as u32)
+}

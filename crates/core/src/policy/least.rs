@@ -1,0 +1,96 @@
+//! What "least" means, and the policy for pools small enough to look at every backend.
+
+use crate::backend::live::Live;
+use crate::backend::load::LATENCY_TAU;
+use crate::pool::Claim;
+use crate::time::Instant;
+
+use super::{Membership, Policy, View, below, mix};
+
+/// What is to be least. A cost is a `u32` that orders like the real figure: equal costs are ties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// (in flight + penalty) ÷ weight.
+    Connections,
+    /// (in flight + penalty + 1) × latency ÷ weight.
+    ResponseTime,
+}
+
+/// The cost of a backend that may not be picked.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// Costs of response time are logarithms in steps of 1/4096 (0.02 %), which is finer than latency is
+/// known and coarse enough for ties.
+const STEPS: f64 = 4_096.0;
+/// Added to them, so that a figure that has faded for a month is still above zero.
+const OFFSET: f64 = 262_144.0;
+
+impl Measure {
+    /// `base` is any instant that the costs to be compared have in common, not much older than a
+    /// month: a fading latency is a constant in the logarithm relative to it, so costs compare
+    /// without knowing the time.
+    pub(crate) fn cost(
+        self,
+        live: &Live,
+        penalty: f32,
+        default_latency: f64,
+        base: Instant,
+    ) -> u32 {
+        let load = f64::from(live.in_flight()) + f64::from(penalty);
+        let weight = f64::from(live.weight());
+        match self {
+            // The bits of a positive float order like the float. Division rounds correctly, so that
+            // 1 ÷ 3 and 2 ÷ 6 are a tie.
+            Self::Connections => ((load / weight) as f32).to_bits(),
+            Self::ResponseTime => {
+                let level = live.latency.level().unwrap_or(default_latency);
+                let relative = level - base.as_secs_f64() / LATENCY_TAU;
+                let cost = ((load + 1.0) / weight).ln() + relative + OFFSET;
+                // Saturates at both ends.
+                ((cost * STEPS) as u32).min(NEVER - 1)
+            }
+        }
+    }
+}
+
+/// Looks at every candidate. Exact, also about penalties, and for few backends the fastest.
+pub(crate) struct LeastOfAll {
+    pub(crate) measure: Measure,
+}
+
+impl LeastOfAll {
+    fn cost(&self, membership: &Membership, index: usize, now: Instant) -> u32 {
+        let live = membership.backends[index].live();
+        let penalty = live.penalty.at(now);
+        self.measure
+            .cost(live, penalty, membership.default_latency(), now)
+    }
+}
+
+impl Policy for LeastOfAll {
+    fn pick(&self, view: &View<'_>) -> Option<Claim> {
+        let mut random = view.pick.random;
+        let mut best = None;
+        let mut least = NEVER;
+        // Reservoir: of those that tie so far, each is `best` in proportion to its weight.
+        let mut tied = 0usize;
+        for &index in view.candidates {
+            let index = index as usize;
+            if !view.is_eligible(index) {
+                continue;
+            }
+            let cost = self.cost(view.membership, index, view.pick.now);
+            let weight = view.backend(index).live().weight() as usize;
+            if cost < least {
+                (best, least, tied) = (Some(index), cost, weight);
+            } else if cost == least {
+                tied += weight;
+                random = mix(random);
+                if below(random, tied) < weight {
+                    best = Some(index);
+                }
+            }
+        }
+        view.claim_at(best?)
+    }
+}

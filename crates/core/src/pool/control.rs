@@ -1,0 +1,485 @@
+//! The slow half of a pool, behind its mutex.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::availability::{Admin, Gate, Mode, Panic};
+use crate::backend::{Backend, Member, next_id};
+use crate::health::{ProbeResult, Thresholds};
+use crate::policy::{Blueprint, Membership, Picker, PolicyKind, build, level_of_mean};
+use crate::time::Instant;
+
+use super::entry::{Context, Entry};
+use super::event::Event;
+use super::shared::{Shared, work};
+use super::status::{BackendStatus, PoolStatus};
+use super::{PoolConfig, UnknownBackend};
+
+/// How often the leaves of penalised backends are refreshed, where the policy keeps leaves.
+const FADE_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    config: PoolConfig,
+    entries: Vec<Entry>,
+    by_key: BTreeMap<Arc<str>, usize>,
+    membership: Arc<Membership>,
+    /// Deadlines of entries, by backend id. Entries may have changed their mind since: one that
+    /// comes early does nothing.
+    timers: BinaryHeap<Reverse<(Instant, u64)>>,
+    panic: Panic,
+    events: Vec<Event>,
+    departed: BTreeMap<Arc<str>, Departed>,
+    penalised: Vec<u64>,
+    next_fade: Option<Instant>,
+    /// What the policy in force was built for.
+    built: Option<PolicyKind>,
+    seed: u64,
+}
+
+/// A member that left, for as long as it still has requests in flight or an operator's word on it.
+struct Departed {
+    admin: Admin,
+    backend: Weak<Backend>,
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<Shared>, config: PoolConfig, seed: u64) -> Self {
+        Self {
+            shared,
+            config,
+            entries: Vec::new(),
+            by_key: BTreeMap::new(),
+            membership: Arc::new(Membership::new(Vec::new())),
+            timers: BinaryHeap::new(),
+            panic: Panic::default(),
+            events: Vec::new(),
+            departed: BTreeMap::new(),
+            penalised: Vec::new(),
+            next_fade: None,
+            built: None,
+            seed,
+        }
+    }
+
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        self.announce();
+        let events = std::mem::take(&mut self.events);
+        self.shared.dismiss(work::EVENTS);
+        events
+    }
+
+    /// Does what the marks of requests and the clock ask for.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        let asked = self.shared.take_work();
+        let mut stale = asked & work::STALE != 0;
+        if stale {
+            self.each_entry(now, Entry::reconcile);
+        }
+        stale |= self.run_timers(now);
+        if asked & work::FADING != 0 || self.next_fade.is_some_and(|next| next <= now) {
+            self.fade(now);
+        }
+        let expired = self.shared.picker.load().policy.expires();
+        if expired.is_some_and(|at| at <= now) {
+            self.built = None;
+            stale = true;
+        }
+        if stale {
+            self.settle(now);
+        }
+        self.announce();
+    }
+
+    pub(crate) fn probed(&mut self, now: Instant, key: &str, result: ProbeResult) {
+        if self.config.probed {
+            self.one_entry(now, key, |entry, context| {
+                entry.observe_probe(context, result)
+            });
+        }
+    }
+
+    pub(crate) fn set_admin(
+        &mut self,
+        now: Instant,
+        key: &str,
+        admin: Admin,
+    ) -> Result<(), UnknownBackend> {
+        self.one_entry(now, key, |entry, context| entry.set_admin(context, admin))
+            .ok_or_else(|| UnknownBackend { key: key.into() })
+    }
+
+    pub(crate) fn update(&mut self, now: Instant, config: PoolConfig, members: Vec<Member>) {
+        self.shared.take_work();
+        self.each_entry(now, Entry::reconcile);
+        let weights = self.weights();
+        let before = Arc::clone(&self.membership);
+        let changed_kind = self.config.policy != config.policy;
+        self.config = config;
+        self.replace_members(now, members);
+        self.configure_shared();
+        self.each_entry(now, Entry::reconfigure);
+
+        let unchanged = before.backends.len() == self.entries.len()
+            && self
+                .entries
+                .iter()
+                .zip(&before.backends)
+                .all(|(entry, old)| Arc::ptr_eq(&entry.backend, old));
+        if !unchanged {
+            let backends = self
+                .entries
+                .iter()
+                .map(|entry| Arc::clone(&entry.backend))
+                .collect();
+            self.membership = Arc::new(Membership::new(backends));
+        }
+        if !unchanged || changed_kind || weights != self.weights() {
+            self.built = None;
+        }
+        self.settle(now);
+        self.announce();
+    }
+
+    pub(crate) fn status(&self, now: Instant) -> PoolStatus {
+        let mode = self.mode();
+        let backends: Vec<BackendStatus> = self
+            .entries
+            .iter()
+            .map(|entry| BackendStatus::of(entry, now, mode))
+            .collect();
+        let (usable, ready, _) = self.census();
+        PoolStatus {
+            policy: self.config.policy,
+            panic: self.panic.is_on(),
+            mode,
+            usable,
+            ready,
+            total: backends.len(),
+            backends,
+        }
+    }
+
+    fn weights(&self) -> Vec<u32> {
+        self.entries
+            .iter()
+            .map(|entry| entry.backend.weight())
+            .collect()
+    }
+
+    fn configure_shared(&self) {
+        let ejection = &self.config.ejection;
+        let limits = (
+            ejection.consecutive_failures.max(1),
+            ejection.consecutive_errors.max(1),
+        );
+        self.shared.set_limits(ejection.enabled.then_some(limits));
+        self.shared
+            .set_ejected_max(ejection.ejected_max(self.entries.len()));
+        self.shared.set_probed(self.config.probed);
+    }
+
+    fn replace_members(&mut self, now: Instant, members: Vec<Member>) {
+        let mut old: BTreeMap<Arc<str>, Entry> = self
+            .entries
+            .drain(..)
+            .map(|entry| (Arc::clone(entry.backend.key()), entry))
+            .collect();
+        self.by_key.clear();
+        for member in members {
+            if self.by_key.contains_key(&member.key) {
+                continue;
+            }
+            let entry = match old.remove(&member.key) {
+                Some(entry) => self.keep(now, entry, &member),
+                None => self.join(now, &member),
+            };
+            self.by_key.insert(member.key, self.entries.len());
+            self.entries.push(entry);
+        }
+        for (key, entry) in old {
+            entry.retire(&self.shared);
+            let in_flight = entry.backend.in_flight();
+            self.events.push(Event::Left {
+                backend: Arc::clone(&key),
+                in_flight,
+            });
+            let backend = Arc::downgrade(&entry.backend);
+            self.departed.insert(
+                key,
+                Departed {
+                    admin: entry.admin,
+                    backend,
+                },
+            );
+        }
+        self.departed
+            .retain(|_, gone| gone.admin != Admin::Ready || gone.backend.strong_count() > 0);
+    }
+
+    /// A member that was there already.
+    fn keep(&mut self, now: Instant, mut entry: Entry, member: &Member) -> Entry {
+        if entry.backend.address() != &member.address {
+            entry.retire(&self.shared);
+            return Entry::new(now, self.new_backend(member), entry.admin);
+        }
+        entry
+            .backend
+            .live()
+            .configure(member.weight, member.in_flight_max);
+        if entry.backend.version() != &member.version {
+            entry.backend = Arc::new(Backend::relabelled(&entry.backend, &member.version));
+        }
+        entry
+    }
+
+    /// A member that was not, or not any more: if requests to it are still in flight they count on.
+    fn join(&mut self, now: Instant, member: &Member) -> Entry {
+        self.events.push(Event::Joined {
+            backend: Arc::clone(&member.key),
+        });
+        let Some(gone) = self.departed.remove(&member.key) else {
+            return Entry::new(now, self.new_backend(member), Admin::Ready);
+        };
+        let revived = gone
+            .backend
+            .upgrade()
+            .filter(|backend| backend.address() == &member.address);
+        let Some(backend) = revived else {
+            return Entry::new(now, self.new_backend(member), gone.admin);
+        };
+        backend.live().gate.clear(Gate::REMOVED);
+        backend.live().clear_runs();
+        self.keep(now, Entry::new(now, backend, gone.admin), member)
+    }
+
+    fn new_backend(&self, member: &Member) -> Arc<Backend> {
+        Arc::new(Backend::new(next_id(), member, Arc::clone(&self.shared)))
+    }
+
+    /// Changes one entry, if there is one of that key.
+    fn one_entry(
+        &mut self,
+        now: Instant,
+        key: &str,
+        change: impl FnOnce(&mut Entry, &mut Context<'_>),
+    ) -> Option<()> {
+        let index = *self.by_key.get(key)?;
+        let entry = &mut self.entries[index];
+        let before = entry.backend.live().gate.load();
+        let mut context = Context {
+            now,
+            shared: &self.shared,
+            ejection: &self.config.ejection,
+            thresholds: Thresholds {
+                rise: self.config.rise,
+                fall: self.config.fall,
+            },
+            events: &mut self.events,
+        };
+        change(entry, &mut context);
+        let after = entry.backend.live().gate.load();
+        let reasons = Gate::NEVER.or(Gate::UNHEALTHY);
+        if before.and(reasons) != after.and(reasons) {
+            self.shared.demand(work::STALE);
+            self.shared.refresh(&entry.backend);
+        }
+        if let Some(deadline) = entry.deadline() {
+            self.timers.push(Reverse((deadline, entry.backend.id())));
+        }
+        self.announce();
+        Some(())
+    }
+
+    fn each_entry(&mut self, now: Instant, change: impl Fn(&mut Entry, &mut Context<'_>)) {
+        let mut context = Context {
+            now,
+            shared: &self.shared,
+            ejection: &self.config.ejection,
+            thresholds: Thresholds {
+                rise: self.config.rise,
+                fall: self.config.fall,
+            },
+            events: &mut self.events,
+        };
+        for entry in &mut self.entries {
+            let before = entry.deadline();
+            change(entry, &mut context);
+            if let Some(deadline) = entry.deadline().filter(|_| entry.deadline() != before) {
+                self.timers.push(Reverse((deadline, entry.backend.id())));
+            }
+        }
+    }
+
+    /// Runs the timers that are due; true if there were any.
+    fn run_timers(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(&Reverse((at, id))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            let Some(index) = self.membership.index_of_id(id) else {
+                continue;
+            };
+            let entry = &mut self.entries[index];
+            if entry.deadline().is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            let mut context = Context {
+                now,
+                shared: &self.shared,
+                ejection: &self.config.ejection,
+                thresholds: Thresholds {
+                    rise: self.config.rise,
+                    fall: self.config.fall,
+                },
+                events: &mut self.events,
+            };
+            entry.run_timers(&mut context);
+            self.shared.refresh(&entry.backend);
+            if let Some(deadline) = entry.deadline() {
+                self.timers.push(Reverse((deadline, id)));
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Refreshes the leaves of penalised backends: a penalty fades without any event.
+    fn fade(&mut self, now: Instant) {
+        self.penalised.extend(self.shared.take_penalised());
+        let (shared, membership) = (&self.shared, &self.membership);
+        self.penalised.retain(|&id| {
+            let Some(index) = membership.index_of_id(id) else {
+                return false;
+            };
+            let backend = &membership.backends[index];
+            let live = backend.live();
+            // Cleared first: a failure that comes now puts it on the list again.
+            live.gate.clear(Gate::PENALISED);
+            let faded = live.penalty.project(now) == 0.0;
+            if !faded {
+                live.gate.set(Gate::PENALISED);
+            }
+            shared.refresh(backend);
+            !faded
+        });
+        self.next_fade = (!self.penalised.is_empty()).then(|| now + FADE_INTERVAL);
+    }
+
+    /// How many look healthy, how many people left in, and how many of those accept connections.
+    fn census(&self) -> (usize, usize, usize) {
+        let mut counts = (0, 0, 0);
+        for entry in &self.entries {
+            let gate = entry.backend.live().gate.load();
+            if gate.has(Gate::NEVER) {
+                continue;
+            }
+            counts.0 += usize::from(!gate.has(Gate::UNHEALTHY));
+            counts.1 += 1;
+            counts.2 += usize::from(!gate.has(Gate::REFUSED));
+        }
+        counts
+    }
+
+    fn mode(&self) -> Mode {
+        let (_, ready, accepting) = self.census();
+        match (self.panic.is_on(), accepting) {
+            (false, _) => Mode::Normal,
+            (true, 0) if ready > 0 => Mode::LastResort,
+            (true, _) => Mode::Panic,
+        }
+    }
+
+    /// Decides about panic, and puts the picker in force that follows from all gates.
+    fn settle(&mut self, now: Instant) {
+        let (usable, total, _) = self.census();
+        if self
+            .panic
+            .observe(usable, total, self.config.panic_threshold)
+        {
+            self.events.push(if self.panic.is_on() {
+                Event::PanicEntered { usable, total }
+            } else {
+                Event::PanicLeft { usable, total }
+            });
+        }
+        let mode = self.mode();
+        self.shared.set_mode(mode);
+        let candidates: Vec<u32> = self
+            .entries
+            .iter()
+            .zip(0..)
+            .filter(|(entry, _)| !entry.backend.live().gate.load().has(mode.mask()))
+            .map(|(_, index)| index)
+            .collect();
+        self.membership
+            .set_default_latency(level_of_mean(&self.membership, now));
+        let previous = self.shared.picker.load_full();
+        let policy = build(&Blueprint {
+            kind: self.config.policy,
+            membership: &self.membership,
+            candidates: &candidates,
+            mask: mode.mask(),
+            previous: &previous,
+            same: self.built == Some(self.config.policy),
+            seed: self.seed,
+            now,
+        });
+        if policy.keeps_load() && !previous.keeps_load() {
+            self.note_all_penalties(now);
+        }
+        self.built = Some(self.config.policy);
+        for (backend, index) in self.membership.backends.iter().zip(0..) {
+            backend.live().slot.store(index, Ordering::Relaxed);
+        }
+        self.shared.publish(Picker {
+            membership: Arc::clone(&self.membership),
+            candidates,
+            policy,
+            generation: previous.generation() + 1,
+            any_ready: total > 0,
+        });
+    }
+
+    /// The policy begins to keep leaves: those with a penalty have to be refreshed from here on.
+    fn note_all_penalties(&mut self, now: Instant) {
+        for backend in &self.membership.backends {
+            let live = backend.live();
+            if live.penalty.project(now) > 0.0
+                && !live.gate.set(Gate::PENALISED).has(Gate::PENALISED)
+            {
+                self.penalised.push(backend.id());
+            }
+        }
+        if !self.penalised.is_empty() {
+            self.next_fade = Some(now + FADE_INTERVAL);
+        }
+    }
+
+    /// Tells the hot path and the driver what there is to do, and when.
+    fn announce(&self) {
+        if !self.events.is_empty() {
+            self.shared.demand(work::EVENTS);
+        }
+        let timer = self.timers.peek().map(|&Reverse((at, _))| at);
+        let expires = self.shared.picker.load().policy.expires();
+        let next = [timer, self.next_fade, expires].into_iter().flatten().min();
+        self.shared.set_next(next);
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("config", &self.config)
+            .field("entries", &self.entries)
+            .field("panic", &self.panic)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,245 @@
+//! The slow half of one backend: what its marks lead to.
+
+use std::sync::Arc;
+
+use crate::availability::{Admin, Gate};
+use crate::backend::Backend;
+use crate::ejection::refusal::Refusal;
+use crate::ejection::{Ejection, EjectionConfig, Ejector};
+use crate::health::{Health, HealthCheck, ProbeResult, Thresholds};
+use crate::time::Instant;
+
+use super::event::{EjectionEnd, Event};
+use super::outcome::refuse;
+use super::shared::Shared;
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) backend: Arc<Backend>,
+    pub(crate) admin: Admin,
+    pub(crate) admin_since: Instant,
+    pub(crate) health: HealthCheck,
+    pub(crate) ejector: Ejector,
+    pub(crate) refusal: Refusal,
+    /// When the last ejection began or ended.
+    pub(crate) ejection_since: Instant,
+}
+
+/// What an entry's transitions need beside it.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) shared: &'a Shared,
+    pub(crate) ejection: &'a EjectionConfig,
+    pub(crate) thresholds: Thresholds,
+    pub(crate) events: &'a mut Vec<Event>,
+}
+
+impl Entry {
+    pub(crate) fn new(now: Instant, backend: Arc<Backend>, admin: Admin) -> Self {
+        backend
+            .live()
+            .gate
+            .put(Gate::WITHDRAWN, admin != Admin::Ready);
+        Self {
+            backend,
+            admin,
+            admin_since: now,
+            health: HealthCheck::new(now),
+            ejector: Ejector::new(now),
+            refusal: Refusal::In,
+            ejection_since: now,
+        }
+    }
+
+    /// When something is due without an event.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match (self.ejector.until(), self.refusal.next()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Takes note of the marks that requests left in the gate.
+    pub(crate) fn reconcile(&mut self, context: &mut Context<'_>) {
+        self.reconcile_ejection(context);
+        self.reconcile_refusal(context);
+    }
+
+    fn reconcile_ejection(&mut self, context: &mut Context<'_>) {
+        let live = self.backend.live();
+        let gate = live.gate.load();
+        if gate.has(Gate::EJECTED) && !self.ejector.is_ejected() {
+            let (at, cause) = live.marked();
+            let (until, count) = self.ejector.eject(at, cause, context.ejection);
+            self.ejection_since = at;
+            context.events.push(Event::Ejected {
+                backend: Arc::clone(self.backend.key()),
+                cause,
+                until,
+                seconds: (until - at).as_secs(),
+                count,
+            });
+        } else if matches!(self.ejector.state(), Ejection::Probation { .. })
+            && !gate.has(Gate::PROBATION)
+        {
+            self.ejector.reinstate();
+            let backend = Arc::clone(self.backend.key());
+            context.events.push(Event::ProbationPassed { backend });
+        }
+    }
+
+    fn reconcile_refusal(&mut self, context: &mut Context<'_>) {
+        let gate = self.backend.live().gate.load();
+        let key = Arc::clone(self.backend.key());
+        let out = gate.has(Gate::REFUSED.or(Gate::TRIAL));
+        if out && !self.refusal.is_refused() {
+            self.refusal.refuse(context.now, context.shared.is_probed());
+            context.events.push(Event::Refused { backend: key });
+        } else if !out && self.refusal.is_refused() {
+            self.refusal.clear();
+            context.events.push(Event::Answering { backend: key });
+        } else if self.refusal.is_on_trial() && !gate.has(Gate::TRIAL.or(Gate::TRYING)) {
+            self.refusal.fail(context.now);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn run_timers(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
+        if self.ejector.until().is_some_and(|until| until <= now) {
+            self.ejector.release(now);
+            self.end_ejection(context, EjectionEnd::Elapsed);
+        }
+        if self.refusal.next().is_some_and(|next| next <= now) {
+            self.refusal.offer(now);
+            let offered = |gate: Gate| {
+                let taken = Gate::REFUSED.or(Gate::TRYING);
+                // Answered meanwhile: nothing to offer.
+                gate.has(taken)
+                    .then_some(gate.without(taken).or(Gate::TRIAL))
+            };
+            // An `Err` is a trial that nobody has taken yet, or one that was answered just now.
+            let _ = self.backend.live().gate.update(offered);
+        }
+    }
+
+    pub(crate) fn observe_probe(&mut self, context: &mut Context<'_>, result: ProbeResult) {
+        self.reconcile(context);
+        let passed = result == ProbeResult::Passed;
+        let refused = matches!(result, ProbeResult::Failed { refused: true, .. });
+        let live = self.backend.live();
+        live.gate.put(Gate::PROBE_REFUSED, refused);
+        if let Some(change) = self.health.observe(context.now, result, context.thresholds) {
+            live.gate.put(Gate::DOWN, change.to == Health::Down);
+            context.events.push(Event::HealthChanged {
+                backend: Arc::clone(self.backend.key()),
+                from: change.from,
+                to: change.to,
+                reason: change.reason,
+            });
+        }
+        if passed {
+            self.probe_passed(context);
+        } else {
+            self.ejector.probe_failed();
+            if refused && live.runs().refused > 0 {
+                refuse(context.shared, &self.backend);
+                self.reconcile_refusal(context);
+            }
+        }
+    }
+
+    /// A passed probe proves that connections are accepted, and nothing else that traffic said.
+    fn probe_passed(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
+        if self.ejector.probe_passed(now, context.thresholds.rise) {
+            self.end_ejection(context, EjectionEnd::Proved);
+        }
+        let live = self.backend.live();
+        let refusing = Gate::REFUSED.or(Gate::TRIAL).or(Gate::TRYING);
+        if self.health.health() == Health::Up && self.refusal.is_refused() {
+            let runs = live.runs();
+            if runs.refused >= runs.errors && !self.ejector.is_ejected() {
+                live.clear_runs();
+            }
+            live.gate.clear(refusing);
+            self.reconcile_refusal(context);
+        }
+    }
+
+    fn end_ejection(&mut self, context: &mut Context<'_>, end: EjectionEnd) {
+        let live = self.backend.live();
+        live.clear_runs();
+        let on_probation = end == EjectionEnd::Elapsed;
+        let returned = live.gate.update(|gate| {
+            let back = gate.without(Gate::EJECTED);
+            gate.has(Gate::EJECTED)
+                .then_some(back.with(Gate::PROBATION, on_probation))
+        });
+        if returned.is_ok() {
+            context.shared.count_return();
+        }
+        self.ejection_since = context.now;
+        context.events.push(Event::EjectionEnded {
+            backend: Arc::clone(self.backend.key()),
+            end,
+        });
+    }
+
+    pub(crate) fn set_admin(&mut self, context: &mut Context<'_>, admin: Admin) {
+        if self.admin == admin {
+            return;
+        }
+        let from = std::mem::replace(&mut self.admin, admin);
+        self.admin_since = context.now;
+        self.backend
+            .live()
+            .gate
+            .put(Gate::WITHDRAWN, admin != Admin::Ready);
+        context.events.push(Event::AdminChanged {
+            backend: Arc::clone(self.backend.key()),
+            from,
+            to: admin,
+        });
+    }
+
+    /// The pool's configuration changed.
+    pub(crate) fn reconfigure(&mut self, context: &mut Context<'_>) {
+        self.reconcile(context);
+        let probed = context.shared.is_probed();
+        if !probed {
+            self.backend
+                .live()
+                .gate
+                .clear(Gate::DOWN.or(Gate::PROBE_REFUSED));
+            if let Some(change) = self.health.forget(context.now) {
+                context.events.push(Event::HealthChanged {
+                    backend: Arc::clone(self.backend.key()),
+                    from: change.from,
+                    to: change.to,
+                    reason: change.reason,
+                });
+            }
+        }
+        self.refusal.set_probed(context.now, probed);
+        if !context.ejection.enabled {
+            if self.ejector.is_ejected() {
+                self.end_ejection(context, EjectionEnd::SwitchedOff);
+            }
+            self.backend.live().gate.clear(Gate::PROBATION);
+            self.ejector.forget(context.now);
+        }
+    }
+
+    /// The backend is no longer a member. What is in flight ends by itself.
+    pub(crate) fn retire(&self, shared: &Shared) {
+        let live = self.backend.live();
+        let retired =
+            |gate: Gate| Some(Gate::REMOVED.with(Gate::PENALISED, gate.has(Gate::PENALISED)));
+        if let Ok(before) = live.gate.update(retired)
+            && before.has(Gate::EJECTED)
+        {
+            shared.count_return();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What changed in a pool, for log and metrics.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::availability::Admin;
+use crate::ejection::EjectionCause;
+use crate::health::Health;
+use crate::time::Instant;
+
+/// One transition. `Display` gives it as a plain sentence.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Probes changed their mind.
+    HealthChanged {
+        /// The backend's key.
+        backend: Arc<str>,
+        /// What they said before.
+        from: Health,
+        /// What they say now.
+        to: Health,
+        /// Why.
+        reason: String,
+    },
+    /// Traffic failed too often.
+    Ejected {
+        /// The backend's key.
+        backend: Arc<str>,
+        /// Why.
+        cause: EjectionCause,
+        /// When it comes back on probation.
+        until: Instant,
+        /// How long that is, in whole seconds.
+        seconds: u64,
+        /// Which ejection in a row this is.
+        count: u32,
+    },
+    /// An ejection is over.
+    EjectionEnded {
+        /// The backend's key.
+        backend: Arc<str>,
+        /// What ended it.
+        end: EjectionEnd,
+    },
+    /// The first request after an ejection succeeded.
+    ProbationPassed {
+        /// The backend's key.
+        backend: Arc<str>,
+    },
+    /// It refuses connections.
+    Refused {
+        /// The backend's key.
+        backend: Arc<str>,
+    },
+    /// It accepts connections again.
+    Answering {
+        /// The backend's key.
+        backend: Arc<str>,
+    },
+    /// The operator changed their will.
+    AdminChanged {
+        /// The backend's key.
+        backend: Arc<str>,
+        /// What it was.
+        from: Admin,
+        /// What it is.
+        to: Admin,
+    },
+    /// A member came.
+    Joined {
+        /// The backend's key.
+        backend: Arc<str>,
+    },
+    /// A member went.
+    Left {
+        /// The backend's key.
+        backend: Arc<str>,
+        /// Requests it still serves.
+        in_flight: u32,
+    },
+    /// Too few look healthy: health is ignored from here on.
+    PanicEntered {
+        /// Backends that look healthy.
+        usable: usize,
+        /// Backends that people left in.
+        total: usize,
+    },
+    /// Enough look healthy again.
+    PanicLeft {
+        /// Backends that look healthy.
+        usable: usize,
+        /// Backends that people left in.
+        total: usize,
+    },
+}
+
+/// What ended an ejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EjectionEnd {
+    /// Its time was up: the backend is on probation.
+    Elapsed,
+    /// It was for refused connections, and probes connect again.
+    Proved,
+    /// Ejection was switched off.
+    SwitchedOff,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HealthChanged {
+                backend,
+                from,
+                to,
+                reason,
+            } => write!(f, "backend {backend} is {to} (was {from}): {reason}"),
+            Self::Ejected {
+                backend,
+                cause,
+                seconds,
+                count,
+                ..
+            } => write!(
+                f,
+                "backend {backend} is ejected for {seconds} s (number {count} in a row): {cause}"
+            ),
+            Self::EjectionEnded { backend, end } => match end {
+                EjectionEnd::Elapsed => {
+                    write!(f, "backend {backend} is back from ejection, on probation")
+                }
+                EjectionEnd::Proved => write!(
+                    f,
+                    "backend {backend} is back from ejection: probes connect again"
+                ),
+                EjectionEnd::SwitchedOff => {
+                    write!(f, "backend {backend} is back: ejection was switched off")
+                }
+            },
+            Self::ProbationPassed { backend } => {
+                write!(f, "backend {backend} passed its probation")
+            }
+            Self::Refused { backend } => write!(f, "backend {backend} refuses connections"),
+            Self::Answering { backend } => write!(f, "backend {backend} accepts connections again"),
+            Self::AdminChanged { backend, from, to } => {
+                write!(f, "backend {backend} was set to {to} (was {from})")
+            }
+            Self::Joined { backend } => write!(f, "backend {backend} joined"),
+            Self::Left { backend, in_flight } => {
+                write!(
+                    f,
+                    "backend {backend} left, with {in_flight} requests in flight"
+                )
+            }
+            Self::PanicEntered { usable, total } => write!(
+                f,
+                "panic: only {usable} of {total} backends look healthy, so health is ignored"
+            ),
+            Self::PanicLeft { usable, total } => write!(
+                f,
+                "panic is over: {usable} of {total} backends look healthy"
+            ),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What became of a request, and what that says of the backend. Hot path: atomics only, but for the
+//! first failure of a backend in a while.
+
+use std::time::Duration;
+
+use crate::availability::Gate;
+use crate::backend::Backend;
+use crate::backend::live::FailureKind;
+use crate::ejection::refusal::REFUSALS;
+use crate::time::Instant;
+
+use super::shared::{Shared, work};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Any status below 500.
+    Success {
+        /// Until the response's head.
+        latency: Duration,
+    },
+    /// The backend's own 5xx.
+    ServerError {
+        /// The status.
+        status: u16,
+        /// Until the response's head.
+        latency: Duration,
+    },
+    /// No usable response.
+    Failure(Failure),
+    /// The client went away: says nothing of the backend, and never that it is fast.
+    Aborted,
+}
+
+/// Why there was no usable response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// Nothing listens.
+    ConnectRefused,
+    /// No connection in time.
+    ConnectTimeout,
+    /// No connection for another reason (unreachable, TLS).
+    ConnectError,
+    /// Closed or reset before or in the response.
+    Reset,
+    /// No response in time.
+    Timeout,
+    /// Garbage, or a response that two parsers could read differently.
+    BadResponse,
+}
+
+impl Failure {
+    /// Whether the backend accepted a connection before this.
+    fn connected(self) -> bool {
+        matches!(self, Self::Reset | Self::Timeout | Self::BadResponse)
+    }
+}
+
+pub(crate) fn observe(shared: &Shared, now: Instant, backend: &Backend, outcome: Outcome) {
+    let live = backend.live();
+    match outcome {
+        Outcome::Success { latency } => {
+            live.latency.sample(now, latency);
+            live.count_success();
+            if live.gate.load().has(Gate::PROBATION) {
+                live.gate.clear(Gate::PROBATION);
+                shared.demand(work::STALE);
+            }
+            connected(shared, backend);
+        }
+        Outcome::ServerError { status, latency } => {
+            connected(shared, backend);
+            let kind = if matches!(status, 502..=504) {
+                FailureKind::Failure
+            } else {
+                FailureKind::Error
+            };
+            failed(shared, now, backend, kind, Some(latency));
+        }
+        Outcome::Failure(failure) => {
+            if failure.connected() {
+                connected(shared, backend);
+            } else {
+                unconnected(shared, backend, failure);
+            }
+            let kind = if failure == Failure::ConnectRefused {
+                FailureKind::Refused
+            } else {
+                FailureKind::Failure
+            };
+            failed(shared, now, backend, kind, None);
+        }
+        Outcome::Aborted => live.latency.hold(now),
+    }
+    shared.refresh(backend);
+}
+
+/// Runs, penalty, latency, and what a run that is long enough leads to.
+fn failed(
+    shared: &Shared,
+    now: Instant,
+    backend: &Backend,
+    kind: FailureKind,
+    latency: Option<Duration>,
+) {
+    let live = backend.live();
+    live.penalty.add(now, live.latency.at(now));
+    live.latency.sample_failure(now, latency);
+    shared.note_penalty(backend);
+
+    let runs = live.count_failure(kind);
+    let gate = live.gate.load();
+    if kind == FailureKind::Refused && (runs.refused >= REFUSALS || gate.has(Gate::PROBE_REFUSED)) {
+        refuse(shared, backend);
+    }
+    if gate.has(Gate::EJECTED) {
+        return;
+    }
+    let crossed = shared
+        .limits()
+        .and_then(|limits| limits.crossed(runs, gate.has(Gate::PROBATION)));
+    if let Some(cause) = crossed {
+        shared.eject(now, live, cause);
+    }
+}
+
+/// Nothing listens: out, with the next pick.
+pub(crate) fn refuse(shared: &Shared, backend: &Backend) {
+    let marked = backend.live().gate.update(|gate| {
+        let known = gate.has(Gate::REFUSED.or(Gate::TRIAL).or(Gate::REMOVED));
+        (!known).then_some(gate.or(Gate::REFUSED))
+    });
+    if marked.is_ok() {
+        shared.demand(work::STALE);
+    }
+}
+
+/// The backend accepted a connection. That ends a refusal where this was its trial, or where
+/// everything refuses and no probe will tell; otherwise it may have been an old connection of a
+/// process that no longer listens.
+fn connected(shared: &Shared, backend: &Backend) {
+    let gate = backend.live().gate.load();
+    if !gate.has(Gate::REFUSED) {
+        return;
+    }
+    let proof = gate.has(Gate::TRYING) || (shared.is_last_resort() && !shared.is_probed());
+    if proof {
+        backend.live().gate.clear(Gate::REFUSED.or(Gate::TRYING));
+        shared.demand(work::STALE);
+    }
+}
+
+/// It did not. If this was a trial, that failed.
+fn unconnected(shared: &Shared, backend: &Backend, failure: Failure) {
+    debug_assert!(!failure.connected(), "the caller asked");
+    let live = backend.live();
+    if live.gate.load().has(Gate::TRYING) && live.gate.clear(Gate::TRYING).has(Gate::TRYING) {
+        shared.demand(work::STALE);
+    }
+}

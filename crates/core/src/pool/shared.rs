@@ -1,0 +1,233 @@
+//! What picks, outcomes and control share: a few words that are read always and written seldom.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use crate::availability::{Gate, Mode};
+use crate::backend::Backend;
+use crate::backend::live::Live;
+use crate::ejection::{EjectionCause, Limits};
+use crate::policy::Picker;
+use crate::time::Instant;
+
+/// Work for the next `tick`, as bits.
+pub(crate) mod work {
+    /// Gates changed: entries and picker no longer agree with them.
+    pub(crate) const STALE: u32 = 1;
+    /// Events wait to be fetched.
+    pub(crate) const EVENTS: u32 = 1 << 1;
+    /// Backends were penalised, so that their leaves have to be refreshed as that fades.
+    pub(crate) const FADING: u32 = 1 << 2;
+}
+
+pub(crate) struct Shared {
+    /// The table in force.
+    pub(crate) picker: ArcSwap<Picker>,
+    /// Which reasons to stay out count: `Mode::mask`.
+    mask: AtomicU32,
+    /// Whether the picker in force keeps figures of its own that changes of load must refresh.
+    keeps_load: AtomicBool,
+    /// Counts the pickers published.
+    generation: AtomicU64,
+    work: AtomicU32,
+    /// When `tick` has work without an event, in nanoseconds; `u64::MAX` for never.
+    next: AtomicU64,
+    /// Whether the pool has probes.
+    probed: AtomicBool,
+    limit_failures: AtomicU32,
+    limit_errors: AtomicU32,
+    ejected: AtomicU32,
+    ejected_max: AtomicU32,
+    /// Ids of the backends that `FADING` speaks of.
+    penalised: Mutex<Vec<u64>>,
+}
+
+impl Shared {
+    pub(crate) fn new(picker: Picker) -> Self {
+        Self {
+            picker: ArcSwap::from_pointee(picker),
+            mask: AtomicU32::new(Mode::Normal.mask().0),
+            keeps_load: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            work: AtomicU32::new(0),
+            next: AtomicU64::new(u64::MAX),
+            probed: AtomicBool::new(false),
+            limit_failures: AtomicU32::new(u32::MAX),
+            limit_errors: AtomicU32::new(u32::MAX),
+            ejected: AtomicU32::new(0),
+            ejected_max: AtomicU32::new(1),
+            penalised: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn mask(&self) -> Gate {
+        Gate(self.mask.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.mask.store(mode.mask().0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_last_resort(&self) -> bool {
+        self.mask() == Mode::LastResort.mask()
+    }
+
+    pub(crate) fn is_probed(&self) -> bool {
+        self.probed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_probed(&self, probed: bool) {
+        self.probed.store(probed, Ordering::SeqCst);
+    }
+
+    /// Limits of the failure runs; `None` if ejection is off.
+    pub(crate) fn limits(&self) -> Option<Limits> {
+        let failures = self.limit_failures.load(Ordering::Relaxed);
+        (failures != u32::MAX).then(|| Limits {
+            failures,
+            errors: self.limit_errors.load(Ordering::Relaxed),
+            refused_ejects: self.is_probed(),
+        })
+    }
+
+    pub(crate) fn set_limits(&self, limits: Option<(u32, u32)>) {
+        let (failures, errors) = limits.unwrap_or((u32::MAX, u32::MAX));
+        self.limit_errors.store(errors, Ordering::SeqCst);
+        self.limit_failures.store(failures, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_ejected_max(&self, max: u32) {
+        self.ejected_max.store(max, Ordering::SeqCst);
+    }
+
+    /// One backend fewer is ejected.
+    pub(crate) fn count_return(&self) {
+        self.ejected.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Marks a backend ejected, if the pool can spare one more; the next `tick` does the rest.
+    pub(crate) fn eject(&self, now: Instant, live: &Live, cause: EjectionCause) {
+        let max = self.ejected_max.load(Ordering::SeqCst);
+        let place = self
+            .ejected
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| {
+                (n < max).then_some(n + 1)
+            });
+        if place.is_err() {
+            return;
+        }
+        live.mark(now, cause);
+        let marked = live.gate.update(|gate| {
+            let gone = gate.has(Gate::EJECTED.or(Gate::REMOVED));
+            (!gone).then_some(gate.or(Gate::EJECTED).without(Gate::PROBATION))
+        });
+        match marked {
+            Ok(_) => self.demand(work::STALE),
+            Err(_) => self.count_return(),
+        }
+    }
+
+    /// Work was done.
+    pub(crate) fn dismiss(&self, bits: u32) {
+        self.work.fetch_and(!bits, Ordering::SeqCst);
+    }
+
+    /// Asks for a `tick`.
+    pub(crate) fn demand(&self, bits: u32) {
+        // The read keeps the line shared when the work was asked for already.
+        if self.work.load(Ordering::SeqCst) & bits != bits {
+            self.work.fetch_or(bits, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn work(&self) -> u32 {
+        self.work.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn take_work(&self) -> u32 {
+        self.work.swap(0, Ordering::SeqCst)
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let next = self.next.load(Ordering::SeqCst);
+        (next != u64::MAX).then(|| Instant::from_nanos(next))
+    }
+
+    pub(crate) fn set_next(&self, next: Option<Instant>) {
+        let nanos = next.map_or(u64::MAX, Instant::as_nanos);
+        self.next.store(nanos, Ordering::SeqCst);
+    }
+
+    pub(crate) fn keeps_load(&self) -> bool {
+        self.keeps_load.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Puts a picker in force. Afterwards its figures are refreshed once more as a whole: a change
+    /// of load that still went to the picker before is then either seen by that refresh, or has
+    /// itself seen the new picker.
+    pub(crate) fn publish(&self, picker: Picker) {
+        let keeps_load = picker.keeps_load();
+        if keeps_load {
+            self.keeps_load.store(true, Ordering::SeqCst);
+        }
+        let generation = picker.generation();
+        self.picker.store(std::sync::Arc::new(picker));
+        self.generation.store(generation, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if keeps_load {
+            self.picker.load().refresh_all(self.mask());
+        } else {
+            self.keeps_load.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The load or the gate of `backend` changed.
+    pub(crate) fn refresh(&self, backend: &Backend) {
+        if !self.keeps_load() {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        self.picker.load().refresh(backend, self.mask());
+    }
+
+    /// Puts a backend on the list of those whose penalty fades.
+    pub(crate) fn note_penalty(&self, backend: &Backend) {
+        if self.keeps_load()
+            && !backend
+                .live()
+                .gate
+                .set(Gate::PENALISED)
+                .has(Gate::PENALISED)
+        {
+            self.lock_penalised().push(backend.id());
+            self.demand(work::FADING);
+        }
+    }
+
+    pub(crate) fn take_penalised(&self) -> Vec<u64> {
+        std::mem::take(&mut self.lock_penalised())
+    }
+
+    fn lock_penalised(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
+        self.penalised
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("mask", &self.mask())
+            .field("generation", &self.generation())
+            .field("work", &self.work())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! All that is known of a pool, for people and metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::availability::{Admin, Availability, Mode, availability};
+use crate::backend::Address;
+use crate::ejection::Ejection;
+use crate::health::Health;
+use crate::policy::PolicyKind;
+use crate::time::Instant;
+
+use super::entry::Entry;
+
+/// A pool at one instant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolStatus {
+    /// Who gets a request.
+    pub policy: PolicyKind,
+    /// Whether health is ignored.
+    pub panic: bool,
+    /// What exactly is ignored.
+    pub mode: Mode,
+    /// Backends that look healthy, of those that people left in.
+    pub usable: usize,
+    /// Backends that people left in.
+    pub ready: usize,
+    /// All members.
+    pub total: usize,
+    /// Each member, in configured order.
+    pub backends: Vec<BackendStatus>,
+}
+
+/// One backend at one instant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendStatus {
+    /// Identity in the pool.
+    pub key: Arc<str>,
+    /// Unique in the process.
+    pub id: u64,
+    /// Where it listens.
+    pub address: Address,
+    /// What runs there; empty if not said.
+    pub version: Arc<str>,
+    /// Its share of traffic.
+    pub weight: u32,
+    /// What the operator wants.
+    pub admin: Admin,
+    /// What probes say.
+    pub health: Health,
+    /// What traffic says.
+    pub ejection: Ejection,
+    /// Whether it refuses connections.
+    pub refused: bool,
+    /// Whether a pick may choose it, limits of requests in flight apart.
+    pub usable: bool,
+    /// What all that comes to.
+    pub availability: Availability,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Latency as the policies see it.
+    pub latency: Option<Duration>,
+    /// Failures of late, in virtual requests in flight.
+    pub penalty: f32,
+    /// Why it is as it is, as a plain sentence; empty if there is nothing to say.
+    pub reason: String,
+    /// Since when it is.
+    pub since: Instant,
+}
+
+impl BackendStatus {
+    pub(crate) fn of(entry: &Entry, now: Instant, mode: Mode) -> Self {
+        let backend = &entry.backend;
+        let live = backend.live();
+        let refused = entry.refusal.is_refused();
+        let joined = availability(
+            entry.admin,
+            entry.health.health(),
+            entry.ejector.is_ejected(),
+            refused,
+            mode,
+        );
+        let (reason, since) = explain(entry, now, joined);
+        Self {
+            key: Arc::clone(backend.key()),
+            id: backend.id(),
+            address: backend.address().clone(),
+            version: Arc::clone(backend.version()),
+            weight: backend.weight(),
+            admin: entry.admin,
+            health: entry.health.health(),
+            ejection: entry.ejector.state(),
+            refused,
+            usable: backend.is_usable(),
+            availability: joined,
+            in_flight: backend.in_flight(),
+            latency: backend.latency(now),
+            penalty: live.penalty.at(now),
+            reason,
+            since,
+        }
+    }
+}
+
+/// The first reason that holds, and since when.
+fn explain(entry: &Entry, now: Instant, joined: Availability) -> (String, Instant) {
+    let panic = if joined == Availability::UsedInPanic {
+        " (used in panic)"
+    } else {
+        ""
+    };
+    if entry.admin != Admin::Ready {
+        return (
+            format!("set to {} by the operator", entry.admin),
+            entry.admin_since,
+        );
+    }
+    if entry.backend.weight() == 0 {
+        return ("weight 0".to_owned(), entry.admin_since);
+    }
+    if let Some(since) = entry.refusal.since() {
+        return (format!("refuses connections{panic}"), since);
+    }
+    match entry.ejector.state() {
+        Ejection::Ejected {
+            until,
+            count,
+            cause,
+        } => {
+            let left = (until - now).as_secs();
+            let text =
+                format!("ejected (number {count} in a row) for {left} s more: {cause}{panic}");
+            return (text, entry.ejection_since);
+        }
+        Ejection::Probation { .. } => {
+            return (
+                "on probation after an ejection".to_owned(),
+                entry.ejection_since,
+            );
+        }
+        Ejection::None => {}
+    }
+    let since = entry.health.since();
+    match entry.health.health() {
+        Health::Down => (
+            format!("probes fail: {}{panic}", entry.health.reason()),
+            since,
+        ),
+        Health::Unknown | Health::Up => (String::new(), since.max(entry.admin_since)),
+    }
+}

@@ -1,0 +1,234 @@
+//! Paths and what they do.
+//!
+//! A read shows the snapshot in force and has its generation as `ETag`; a write may ask for that very
+//! generation with `If-Match`. Errors are `{code, message, path}`.
+
+use super::AdminState;
+use super::guard::{Caller, Guard, guard};
+use super::openapi;
+use super::view::{
+    ApiError, BackendView, ConfigView, Phase, PoolView, ReloadReport, RouteView, SourceView,
+    StatusView,
+};
+use crate::clock;
+use crate::snapshot::{Pool, Snapshot};
+use crate::telemetry::exposition;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use mizan_core::availability::Admin;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Largest body of a write; none needs one today.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+pub(super) fn routes(rule: Guard) -> Router<AdminState> {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/pools", get(pools))
+        .route("/v1/pools/{pool}", get(pool))
+        .route(
+            "/v1/pools/{pool}/backends/{backend}/{want}",
+            post(set_admin),
+        )
+        .route("/v1/reload", post(reload))
+        .route("/v1/config", get(config))
+        .route("/v1/routes", get(routes_in_order))
+        .route("/v1/openapi.json", get(async || Json(openapi::document())))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .route_layer(axum::middleware::from_fn_with_state(rule, guard))
+}
+
+pub(super) fn health_routes() -> Router<AdminState> {
+    Router::new()
+        .route("/livez", get(async || "live\n"))
+        .route("/readyz", get(ready))
+}
+
+pub(super) fn metrics_routes() -> Router<AdminState> {
+    Router::new().route("/metrics", get(metrics))
+}
+
+pub(super) fn with_fallbacks(router: Router<AdminState>) -> Router<AdminState> {
+    router
+        .fallback(async |uri: Uri| {
+            ApiError::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "nothing is here; see /v1/openapi.json",
+                uri.path(),
+            )
+        })
+        .method_not_allowed_fallback(async |uri: Uri| {
+            ApiError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "this path takes another method",
+                uri.path(),
+            )
+        })
+}
+
+/// Touches nothing that can flap: only whether this process takes new requests.
+async fn ready(State(state): State<AdminState>) -> (StatusCode, String) {
+    let phase = state.control.phase();
+    let code = if phase == Phase::Serving {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (code, format!("{phase}\n"))
+}
+
+async fn metrics(State(state): State<AdminState>) -> Response {
+    let text = exposition::render(&state.metrics, &state.current.load(), clock::now());
+    ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
+}
+
+async fn status(State(state): State<AdminState>) -> Response {
+    let snapshot = state.current.load();
+    tagged(&snapshot, StatusView::new(&state, &snapshot, clock::now()))
+}
+
+async fn pools(State(state): State<AdminState>) -> Response {
+    let snapshot = state.current.load();
+    let now = clock::now();
+    let totals = state.metrics.totals();
+    let views: Vec<PoolView> = snapshot
+        .pools
+        .values()
+        .map(|pool| PoolView::new(pool, &totals, now))
+        .collect();
+    tagged(&snapshot, views)
+}
+
+async fn pool(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let snapshot = state.current.load();
+    let view = PoolView::new(
+        find(&snapshot, &name)?,
+        &state.metrics.totals(),
+        clock::now(),
+    );
+    Ok(tagged(&snapshot, view))
+}
+
+async fn set_admin(
+    State(state): State<AdminState>,
+    Extension(caller): Extension<Caller>,
+    Path((pool, backend, want)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Result<Json<BackendView>, ApiError> {
+    let snapshot = state.current.load();
+    if_match(&snapshot, &headers)?;
+    let admin = match want.as_str() {
+        "drain" => Admin::Drain,
+        "undrain" => Admin::Ready,
+        "maintenance" => Admin::Maintenance,
+        _ => {
+            let message = format!("`{want}` is none of drain, undrain and maintenance");
+            return Err(ApiError::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                message,
+                "",
+            ));
+        }
+    };
+    let found = find(&snapshot, &pool)?;
+    let path = format!("pool.{pool}.backends.{backend}");
+    let unknown = || {
+        let message = format!("pool `{pool}` has no backend `{backend}`");
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_backend", message, &path)
+    };
+    found
+        .core
+        .set_admin(clock::now(), &backend, admin)
+        .map_err(|_| unknown())?;
+    tracing::info!(%caller, pool, backend, want, "an operator's will");
+    let view = PoolView::new(found, &state.metrics.totals(), clock::now());
+    view.backends
+        .into_iter()
+        .find(|view| view.key == backend)
+        .map(Json)
+        .ok_or_else(unknown)
+}
+
+async fn reload(
+    State(state): State<AdminState>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<Json<ReloadReport>, ApiError> {
+    if_match(&state.current.load(), &headers)?;
+    tracing::info!(%caller, "reload asked for");
+    Ok(Json(state.control.reload().await))
+}
+
+async fn config(State(state): State<AdminState>) -> Response {
+    let snapshot = state.current.load();
+    let sources = state
+        .control
+        .config_text()
+        .iter()
+        .map(SourceView::new)
+        .collect();
+    tagged(&snapshot, ConfigView::new(&snapshot, sources))
+}
+
+async fn routes_in_order(State(state): State<AdminState>) -> Response {
+    let snapshot = state.current.load();
+    tagged(&snapshot, RouteView::in_order(&snapshot))
+}
+
+fn find<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Arc<Pool>, ApiError> {
+    snapshot.pools.get(name).ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "unknown_pool",
+            format!("there is no pool `{name}`"),
+            &format!("pool.{name}"),
+        )
+    })
+}
+
+fn tagged(snapshot: &Snapshot, body: impl Serialize) -> Response {
+    let mut response = Json(body).into_response();
+    if let Ok(tag) = HeaderValue::from_str(&tag(snapshot)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+fn tag(snapshot: &Snapshot) -> String {
+    format!("\"{}\"", snapshot.generation)
+}
+
+/// RFC 9110 §13.1.1.
+fn if_match(snapshot: &Snapshot, headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(wanted) = headers.get(header::IF_MATCH) else {
+        return Ok(());
+    };
+    let wanted = wanted.to_str().unwrap_or_default();
+    let tag = tag(snapshot);
+    if wanted
+        .split(',')
+        .any(|one| one.trim() == "*" || one.trim() == tag)
+    {
+        return Ok(());
+    }
+    let message = format!(
+        "generation {} is in force, not {wanted}",
+        snapshot.generation
+    );
+    Err(ApiError::new(
+        StatusCode::PRECONDITION_FAILED,
+        "changed",
+        message,
+        "",
+    ))
+}

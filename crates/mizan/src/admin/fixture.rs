@@ -1,0 +1,127 @@
+//! A running admin side for tests: real sockets, a fake process.
+
+use super::{AdminState, Control, Phase, ReloadReport, bind, serve};
+use crate::config::Source;
+use crate::snapshot::{AdminBind, Current, Snapshot};
+use crate::telemetry::{Metrics, ReloadResult, fixture};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The token of the TCP socket.
+pub(crate) const TOKEN: &str = "correct horse";
+
+/// A fake process.
+pub(crate) struct FakeControl {
+    pub(crate) phase: Mutex<Phase>,
+    pub(crate) report: Mutex<ReloadReport>,
+}
+
+impl Control for FakeControl {
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>> {
+        let report = self.last_reload();
+        Box::pin(async move { report })
+    }
+
+    fn last_reload(&self) -> ReloadReport {
+        self.report.lock().expect("no panic").clone()
+    }
+
+    fn phase(&self) -> Phase {
+        *self.phase.lock().expect("no panic")
+    }
+
+    fn config_path(&self) -> PathBuf {
+        "/etc/mizan/mizan.toml".into()
+    }
+
+    fn config_text(&self) -> Vec<Source> {
+        vec![Source {
+            path: self.config_path(),
+            text: "workers = 2\n".into(),
+        }]
+    }
+
+    fn connections(&self) -> u64 {
+        3
+    }
+}
+
+/// A running admin side.
+pub(crate) struct Running {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) socket: PathBuf,
+    /// API, health and metrics, health alone.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) control: Arc<FakeControl>,
+    pub(crate) state: AdminState,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts with two pools: `api` (10.0.0.1:8000 of v1, 10.0.0.1:8001 of v2) and `web`.
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("run/admin.sock");
+        let mut snapshot = snapshot();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        snapshot.settings.admin = vec![
+            AdminBind::Unix(socket.clone()),
+            AdminBind::Tcp {
+                address: any,
+                token: TOKEN.into(),
+            },
+        ];
+        snapshot.settings.health_bind = Some(any);
+        snapshot.settings.metrics_bind = Some(any);
+        let listeners = bind(&snapshot.settings, None).expect("sockets");
+        let addresses = listeners
+            .iter()
+            .filter_map(|listener| listener.local_address())
+            .collect();
+        let metrics = Metrics::new(2, Duration::from_secs(1_767_225_600));
+        metrics.register(&snapshot);
+        let report =
+            ReloadReport::new(ReloadResult::Applied, 1, Duration::from_secs(1_767_225_600));
+        let control = Arc::new(FakeControl {
+            phase: Mutex::new(Phase::Serving),
+            report: Mutex::new(report),
+        });
+        let current = Arc::new(Current::new(Arc::new(snapshot)));
+        let state = AdminState {
+            current,
+            metrics,
+            control: control.clone(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(serve(state.clone(), listeners, stopped));
+        Self {
+            folder,
+            socket,
+            addresses,
+            control,
+            state,
+            stop,
+            task,
+        }
+    }
+
+    pub(crate) async fn stop(self) -> tempfile::TempDir {
+        self.stop.send(true).expect("it runs");
+        self.task.await.expect("it ends by itself");
+        self.folder
+    }
+}
+
+fn snapshot() -> Snapshot {
+    fixture::snapshot(
+        &["web"],
+        &[("api", &["v1", "v2"]), ("web", &[""])],
+        &[("api", &["api"]), ("old", &[]), ("both", &["api", "web"])],
+    )
+}

@@ -1,0 +1,195 @@
+//! Who may call the API, and how a write must look.
+//!
+//! On a Unix socket the file's mode decides. On TCP a token must be shown, on loopback too: any page in
+//! a browser can reach loopback. For the same reason the `Host` must be a name of this machine (or a page
+//! could rebind its own name to it), and a write must be `application/json`, which a form cannot send.
+
+use super::view::ApiError;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Who called, for the log: what the transport proved, never what the caller said.
+#[derive(Clone, Debug)]
+pub(super) enum Caller {
+    /// A process of this user, on the Unix socket.
+    User(u32),
+    /// A holder of the token, from this address.
+    Token(SocketAddr),
+}
+
+impl std::fmt::Display for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Token(peer) => write!(f, "token from {peer}"),
+        }
+    }
+}
+
+/// The rule of one socket.
+#[derive(Clone)]
+pub(super) struct Guard(Option<Arc<Tcp>>);
+
+struct Tcp {
+    address: SocketAddr,
+    token: String,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() {
+            "Guard(token)"
+        } else {
+            "Guard(mode)"
+        })
+    }
+}
+
+impl Guard {
+    pub(super) fn unix() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn tcp(address: SocketAddr, token: &str) -> Self {
+        Self(Some(Arc::new(Tcp {
+            address,
+            token: token.to_owned(),
+        })))
+    }
+
+    fn check(&self, method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
+        if let Some(tcp) = &self.0 {
+            tcp.check(headers)?;
+        }
+        if *method != Method::GET && *method != Method::HEAD && !is_json(headers) {
+            let message = "a write must have `Content-Type: application/json`";
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "not_json",
+                message,
+                "",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Tcp {
+    fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let host = headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default();
+        if !names_us(host, self.address.ip()) {
+            let message = format!("`Host: {host}` is no name of this machine");
+            return Err(ApiError::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "wrong_host",
+                message,
+                "",
+            ));
+        }
+        let shown = headers
+            .get(header::AUTHORIZATION)
+            .map_or(&b""[..], |value| value.as_bytes());
+        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
+        if self.token.is_empty() || !same(shown, self.token.as_bytes()) {
+            let message = "`Authorization: Bearer <token>` is missing or wrong";
+            return Err(ApiError::new(
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                message,
+                "",
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.check(request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Whether two secrets are equal, in a time that depends on the shown one's length only.
+fn same(shown: &[u8], secret: &[u8]) -> bool {
+    let mut difference = u8::from(shown.len() != secret.len());
+    for (at, byte) in shown.iter().enumerate() {
+        difference |= byte ^ secret[at % secret.len()];
+    }
+    std::hint::black_box(difference) == 0
+}
+
+/// Whether a `Host` value is loopback or the bound address; the port is not looked at.
+fn names_us(host: &str, bound: IpAddr) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let loopback_or_bound = |ip: IpAddr| ip.is_loopback() || ip == bound;
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(loopback_or_bound)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .eq_ignore_ascii_case("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_pass() {
+        let bound = "192.0.2.7".parse().expect("an address");
+        for host in [
+            "localhost",
+            "LOCALHOST:9902",
+            "127.0.0.1:9902",
+            "127.9.9.9",
+            "[::1]:9902",
+            "192.0.2.7:1",
+        ] {
+            assert!(names_us(host, bound), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "192.0.2.8",
+            "127.0.0.1.evil.example",
+            "[::2]",
+        ] {
+            assert!(!names_us(host, bound), "{host}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_equal_only_as_a_whole() {
+        assert!(same(b"secret", b"secret"));
+        for shown in [
+            &b""[..],
+            b"s",
+            b"secre",
+            b"secret2",
+            b"secretsecret",
+            b"Secret",
+        ] {
+            assert!(!same(shown, b"secret"));
+        }
+    }
+}

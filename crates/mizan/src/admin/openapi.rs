@@ -1,0 +1,220 @@
+//! The API's description (OpenAPI 3.1), made from the types of [`super::view`].
+//!
+//! `mizan generate openapi` prints it; `docs/openapi.json` is compared with it by a test.
+
+use super::view::{
+    ApiError, BackendView, ConfigView, PoolView, ReloadReport, RouteView, StatusView,
+};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+/// One operation.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    answer: Answer,
+    /// Statuses beside 200 that it has of its own.
+    errors: &'static [(&'static str, &'static str)],
+}
+
+/// What an operation answers with.
+enum Answer {
+    Json(fn(&mut SchemaGenerator) -> Value),
+    Text(&'static str),
+    Any,
+}
+
+const UNKNOWN_POOL: (&str, &str) = ("404", "There is no such pool.");
+const CHANGED: (&str, &str) = (
+    "412",
+    "`If-Match` names another generation than the one in force.",
+);
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/v1/status",
+        id: "status",
+        summary: "What runs: phase, generation, listeners, pools in brief, the last reload.",
+        answer: Answer::Json(schema::<StatusView>),
+        errors: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/pools",
+        id: "pools",
+        summary: "All pools with their backends: state and why.",
+        answer: Answer::Json(schema::<Vec<PoolView>>),
+        errors: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/pools/{pool}",
+        id: "pool",
+        summary: "One pool with its backends.",
+        answer: Answer::Json(schema::<PoolView>),
+        errors: &[UNKNOWN_POOL],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/pools/{pool}/backends/{backend}/{want}",
+        id: "set_admin",
+        summary: "Drains a backend (no new requests), puts it in maintenance, or takes that back. \
+                  Holds until it is taken back or Mizan restarts. Drained is `in_flight` 0.",
+        answer: Answer::Json(schema::<BackendView>),
+        errors: &[("404", "There is no such pool or backend."), CHANGED],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/reload",
+        id: "reload",
+        summary: "Reads the configuration again. A refused one changes nothing, and the answer says why.",
+        answer: Answer::Json(schema::<ReloadReport>),
+        errors: &[CHANGED],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/config",
+        id: "config",
+        summary: "The text of the configuration in force.",
+        answer: Answer::Json(schema::<ConfigView>),
+        errors: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/routes",
+        id: "routes",
+        summary: "Routes in matching order; one with several hosts is there once for each.",
+        answer: Answer::Json(schema::<Vec<RouteView>>),
+        errors: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/openapi.json",
+        id: "openapi",
+        summary: "This description.",
+        answer: Answer::Any,
+        errors: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/livez",
+        id: "livez",
+        summary: "Whether the process runs. On the health address.",
+        answer: Answer::Text("text/plain"),
+        errors: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/readyz",
+        id: "readyz",
+        summary: "Whether this process takes new requests. Looks at nothing else. On the health address.",
+        answer: Answer::Text("text/plain"),
+        errors: &[("503", "It is starting, draining or stopping.")],
+    },
+    Operation {
+        method: "get",
+        path: "/metrics",
+        id: "metrics",
+        summary: "Metrics in Prometheus' text format; see docs/metrics.md. On the metrics address.",
+        answer: Answer::Text("text/plain"),
+        errors: &[],
+    },
+];
+
+/// The description.
+pub fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
+    let error = schema::<ApiError>(&mut generator);
+    let mut paths = Map::new();
+    for operation in OPERATIONS {
+        let described = operation.describe(&error, &mut generator);
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = described;
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Mizan admin API",
+            "version": "1",
+            "description": "On a Unix socket (mode 0600), or on TCP with a bearer token and a `Host` of this machine. \
+                            A read's `ETag` is the generation of the configuration in force.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+        "security": [{ "token": [] }, {}],
+    })
+}
+
+/// Method and path of each operation.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPERATIONS
+        .iter()
+        .map(|operation| (operation.method, operation.path))
+}
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().into()
+}
+
+impl Operation {
+    fn describe(&self, error: &Value, generator: &mut SchemaGenerator) -> Value {
+        let content = match &self.answer {
+            Answer::Json(schema) => json!({ "application/json": { "schema": schema(generator) } }),
+            Answer::Text(kind) => json!({ *kind: { "schema": { "type": "string" } } }),
+            Answer::Any => json!({ "application/json": {} }),
+        };
+        let mut responses = json!({ "200": { "description": "Done.", "content": content } });
+        for (status, description) in self.errors {
+            responses[*status] = json!({ "description": description });
+        }
+        if self.path.starts_with("/v1/") {
+            responses["default"] = json!({
+                "description": "An error.",
+                "content": { "application/json": { "schema": error } },
+            });
+        }
+        let mut described =
+            json!({ "operationId": self.id, "summary": self.summary, "responses": responses });
+        let parameters: Vec<Value> = self.parameters();
+        if !parameters.is_empty() {
+            described["parameters"] = parameters.into();
+        }
+        described
+    }
+
+    fn parameters(&self) -> Vec<Value> {
+        let names = self
+            .path
+            .split('/')
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let mut parameters: Vec<Value> = names
+            .map(|name| {
+                let schema = match name {
+                    "want" => {
+                        json!({ "type": "string", "enum": ["drain", "undrain", "maintenance"] })
+                    }
+                    _ => json!({ "type": "string" }),
+                };
+                json!({ "name": name, "in": "path", "required": true, "schema": schema })
+            })
+            .collect();
+        if self.method == "post" {
+            parameters.push(json!({
+                "name": "If-Match",
+                "in": "header",
+                "description": "The generation that must be in force, as its `ETag`.",
+                "schema": { "type": "string" },
+            }));
+        }
+        parameters
+    }
+}

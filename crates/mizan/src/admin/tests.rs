@@ -1,0 +1,355 @@
+use super::fixture::{Running, TOKEN};
+use super::view::{BackendView, PoolView, StatusView};
+use super::{BindError, Phase, bind, openapi};
+use crate::telemetry::fixture;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    fn code(&self) -> String {
+        self.json::<Value>()["code"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+}
+
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Answer {
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .expect("a status");
+    Answer {
+        status,
+        head: head.to_lowercase(),
+        body: body.into(),
+    }
+}
+
+fn request(line: &str, headers: &[&str]) -> String {
+    let mut text = format!("{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    headers
+        .iter()
+        .for_each(|header| text += &format!("{header}\r\n"));
+    text + "\r\n"
+}
+
+async fn unix(running: &Running, line: &str) -> Answer {
+    let stream = UnixStream::connect(&running.socket)
+        .await
+        .expect("connected");
+    ask(
+        stream,
+        &request(
+            line,
+            &["content-type: application/json", "content-length: 0"],
+        ),
+    )
+    .await
+}
+
+async fn tcp(address: SocketAddr, request: &str) -> Answer {
+    ask(
+        TcpStream::connect(address).await.expect("connected"),
+        request,
+    )
+    .await
+}
+
+#[tokio::test]
+async fn status_says_what_runs() {
+    let running = Running::start();
+    let answer = unix(&running, "GET /v1/status").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.head.contains("etag: \"1\""), "{}", answer.head);
+    let status: StatusView = answer.json();
+    assert_eq!(
+        (status.phase, status.generation, status.connections),
+        (Phase::Serving, 1, 3)
+    );
+    assert_eq!(status.started_at, "2026-01-01T00:00:00.000Z");
+    assert_eq!(
+        status
+            .pools
+            .iter()
+            .map(|pool| (&*pool.name, pool.usable, pool.total))
+            .collect::<Vec<_>>(),
+        [("api", 2, 2), ("web", 1, 1)]
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_drained_backend_gets_nothing_and_comes_back() {
+    let running = Running::start();
+    let drained = unix(&running, "POST /v1/pools/api/backends/10.0.0.1:8000/drain").await;
+    assert_eq!(drained.status, 200, "{}", drained.body);
+    let backend: BackendView = drained.json();
+    assert_eq!(
+        (backend.usable, &*backend.state, &*backend.reason),
+        (false, "drain", "set to drain by the operator")
+    );
+    let pool: PoolView = unix(&running, "GET /v1/pools/api").await.json();
+    assert_eq!((pool.summary.usable, pool.summary.total), (1, 2));
+    let core = running.state.current.load().pools["api"].core.clone();
+    for random in 0..20 {
+        let pick = mizan_core::pool::Pick {
+            random,
+            ..Default::default()
+        };
+        assert_eq!(
+            &**core.pick(&pick).expect("the other one").backend().key(),
+            "10.0.0.1:8001"
+        );
+    }
+    let backend: BackendView = unix(
+        &running,
+        "POST /v1/pools/api/backends/10.0.0.1:8000/undrain",
+    )
+    .await
+    .json();
+    assert!(backend.usable);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn errors_say_code_message_and_path() {
+    let running = Running::start();
+    for (line, status, code, path) in [
+        ("GET /v1/pools/none", 404, "unknown_pool", "pool.none"),
+        (
+            "POST /v1/pools/api/backends/10.9.9.9:1/drain",
+            404,
+            "unknown_backend",
+            "pool.api.backends.10.9.9.9:1",
+        ),
+        (
+            "POST /v1/pools/api/backends/10.0.0.1:8000/explode",
+            404,
+            "not_found",
+            "",
+        ),
+        ("GET /v2", 404, "not_found", "/v2"),
+        ("GET /livez", 404, "not_found", "/livez"),
+        ("GET /v1/reload", 405, "method_not_allowed", "/v1/reload"),
+    ] {
+        let answer = unix(&running, line).await;
+        let error: Value = answer.json();
+        assert_eq!(
+            (
+                answer.status,
+                error["code"].as_str(),
+                error["path"].as_str()
+            ),
+            (status, Some(code), Some(path)),
+            "{line}"
+        );
+        assert!(
+            error["message"]
+                .as_str()
+                .is_some_and(|message| !message.is_empty())
+        );
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_write_is_json_and_holds_if_match() {
+    let running = Running::start();
+    for (headers, status, code) in [
+        (&["content-length: 0"][..], 415, "not_json"),
+        (
+            &["content-type: text/plain", "content-length: 0"],
+            415,
+            "not_json",
+        ),
+        (
+            &[
+                "content-type: application/json",
+                "if-match: \"2\"",
+                "content-length: 0",
+            ],
+            412,
+            "changed",
+        ),
+        (
+            &[
+                "content-type: application/json; charset=utf-8",
+                "if-match: \"1\"",
+                "content-length: 0",
+            ],
+            200,
+            "",
+        ),
+    ] {
+        let stream = UnixStream::connect(&running.socket)
+            .await
+            .expect("connected");
+        let answer = ask(stream, &request("POST /v1/reload", headers)).await;
+        assert_eq!(answer.status, status, "{headers:?} {}", answer.body);
+        if status != 200 {
+            assert_eq!(answer.code(), code);
+        }
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn tcp_wants_the_token_and_a_host_of_this_machine() {
+    let running = Running::start();
+    let address = running.addresses[0];
+    let good = format!("authorization: Bearer {TOKEN}");
+    assert_eq!(
+        tcp(address, &request("GET /v1/status", &[&good]))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        tcp(address, &request("GET /v1/status", &[])).await.code(),
+        "unauthorized"
+    );
+    let wrong = tcp(
+        address,
+        &request("GET /v1/status", &["authorization: Bearer correct horsf"]),
+    )
+    .await;
+    assert_eq!((wrong.status, wrong.code()), (401, "unauthorized".into()));
+    let rebound = request("GET /v1/status", &[&good]).replace("localhost", "evil.example");
+    let answer = tcp(address, &rebound).await;
+    assert_eq!((answer.status, answer.code()), (421, "wrong_host".into()));
+    let form = request(
+        "POST /v1/reload",
+        &[
+            &good,
+            "content-type: application/x-www-form-urlencoded",
+            "content-length: 0",
+        ],
+    );
+    assert_eq!(tcp(address, &form).await.status, 415);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn readiness_follows_the_phase_and_liveness_does_not() {
+    let running = Running::start();
+    let address = running.addresses[1];
+    for (phase, ready) in [
+        (Phase::Starting, 503),
+        (Phase::Serving, 200),
+        (Phase::Draining, 503),
+        (Phase::Stopping, 503),
+    ] {
+        *running.control.phase.lock().expect("no panic") = phase;
+        assert_eq!(tcp(address, &request("GET /livez", &[])).await.status, 200);
+        let answer = tcp(address, &request("GET /readyz", &[])).await;
+        assert_eq!(
+            (answer.status, answer.body.trim()),
+            (ready, &*phase.to_string())
+        );
+    }
+    assert_eq!(
+        tcp(address, &request("GET /v1/status", &[])).await.status,
+        404,
+        "no API here"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_share_the_health_address() {
+    let running = Running::start();
+    let answer = tcp(running.addresses[1], &request("GET /metrics", &[])).await;
+    assert!(
+        answer
+            .head
+            .contains("content-type: text/plain; version=0.0.4"),
+        "{}",
+        answer.head
+    );
+    assert!(
+        answer
+            .body
+            .contains("\nmizan_pool_backends_usable{pool=\"api\"} 2\n")
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_description_is_complete() {
+    let running = Running::start();
+    let document: Value = unix(&running, "GET /v1/openapi.json").await.json();
+    let paths = document["paths"].as_object().expect("paths");
+    for (method, path) in openapi::operations() {
+        assert!(paths[path][method].is_object(), "{method} {path}");
+        let real = path
+            .replace("{pool}", "api")
+            .replace("{backend}", "10.0.0.1:8000")
+            .replace("{want}", "undrain");
+        let line = format!("{} {real}", method.to_uppercase());
+        let answer = if path.starts_with("/v1/") {
+            unix(&running, &line).await
+        } else {
+            tcp(running.addresses[1], &request(&line, &[])).await
+        };
+        assert_eq!(answer.status, 200, "{line}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_gone_in_the_end() {
+    let running = Running::start();
+    let socket = running.socket.clone();
+    let mode = std::fs::metadata(&socket)
+        .expect("a socket")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let _folder = running.stop().await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn a_live_socket_is_left_alone_and_a_stale_one_replaced() {
+    let running = Running::start();
+    let settings = fixture::snapshot(&[], &[], &[]).settings;
+    assert!(matches!(
+        bind(&settings, Some(&running.socket)),
+        Err(BindError::InUse(_))
+    ));
+    let folder = running.stop().await;
+    let stale = folder.path().join("stale.sock");
+    drop(std::os::unix::net::UnixListener::bind(&stale).expect("a socket nobody will answer on"));
+    let listeners = bind(&settings, Some(&stale)).expect("replaced");
+    // What another instance puts in its place is not removed with ours.
+    std::fs::remove_file(&stale).expect("gone");
+    std::fs::write(&stale, "precious").expect("a file");
+    drop(listeners);
+    assert!(matches!(
+        bind(&settings, Some(&stale)),
+        Err(BindError::NotASocket(_))
+    ));
+    assert_eq!(
+        std::fs::read_to_string(&stale).expect("still there"),
+        "precious"
+    );
+}

@@ -1,0 +1,272 @@
+//! What the API says, in types that the command line reads too.
+//!
+//! Flat and in words: a reader of the JSON should need no manual. Durations end in their unit.
+
+mod build;
+
+use crate::telemetry::ReloadResult;
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where the process stands between start and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Not all listeners are open.
+    Starting,
+    /// Serving; `/readyz` says 200 in this phase only.
+    Serving,
+    /// The drain's window: new requests are still served, `/readyz` says 503.
+    Draining,
+    /// Listeners are closed; requests in flight end.
+    Stopping,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+        })
+    }
+}
+
+/// `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusView {
+    /// Version of Mizan.
+    pub mizan: String,
+    /// Where the process stands.
+    pub phase: Phase,
+    /// Number of the configuration in force.
+    pub generation: u64,
+    /// Digest of the configuration in force, in hexadecimal.
+    pub digest: String,
+    /// The main configuration file.
+    pub config: String,
+    /// When the process started (RFC 3339).
+    pub started_at: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// Client connections that are open.
+    pub connections: u64,
+    /// Listeners in the order of the file.
+    pub listeners: Vec<ListenerView>,
+    /// Pools by name; their backends are under `/v1/pools`.
+    pub pools: Vec<PoolSummary>,
+    /// What became of the last reload, or of the start.
+    pub last_reload: ReloadReport,
+}
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListenerView {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub bind: String,
+    /// Client connections that are open.
+    pub connections: u64,
+    /// Client connections accepted since the start.
+    pub connections_accepted: u64,
+    /// Requests since the start.
+    pub requests: u64,
+    /// Requests that have begun and not ended.
+    pub requests_in_flight: u64,
+}
+
+/// A pool in brief.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolSummary {
+    /// Its name.
+    pub name: String,
+    /// How it balances.
+    pub policy: String,
+    /// Whether so few backends look healthy that health is ignored.
+    pub panic: bool,
+    /// Backends that may get new requests.
+    pub usable: usize,
+    /// All backends.
+    pub total: usize,
+    /// Requests that its backends hold.
+    pub in_flight: u64,
+}
+
+/// `GET /v1/pools/{pool}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolView {
+    /// The pool in brief.
+    #[serde(flatten)]
+    pub summary: PoolSummary,
+    /// Whether probes are sent.
+    pub probed: bool,
+    /// Traffic by version.
+    pub versions: Vec<VersionView>,
+    /// Backends in the order of the configuration.
+    pub backends: Vec<BackendView>,
+}
+
+/// A version's traffic since the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VersionView {
+    /// The version; empty for backends that have none, and for requests that no backend was picked for.
+    pub version: String,
+    /// Tries that got a response.
+    pub responses: u64,
+    /// Half of the responses came within this time, in milliseconds.
+    pub latency_p50_ms: Option<f64>,
+    /// 99 % of the responses came within this time, in milliseconds.
+    pub latency_p99_ms: Option<f64>,
+    /// Tries beyond a request's first.
+    pub retries: u64,
+    /// Requests that reached nothing.
+    pub unreached: u64,
+    /// Requests that a retry saved from that.
+    pub rescued: u64,
+}
+
+/// A backend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendView {
+    /// Its name in the pool: what `drain` takes.
+    pub key: String,
+    /// Where it listens.
+    pub address: String,
+    /// What runs there; empty if not said.
+    pub version: String,
+    /// Its share of traffic.
+    pub weight: u32,
+    /// Whether it may get new requests.
+    pub usable: bool,
+    /// One word for all of it: `usable`, `panic` (used although it does not look healthy), `drain`,
+    /// `maintenance`, `refused`, `ejected` or `down`.
+    pub state: String,
+    /// Why, as a sentence; empty if there is nothing to say.
+    pub reason: String,
+    /// For how long, in seconds.
+    pub since_seconds: u64,
+    /// What the operator wants: `ready`, `drain` or `maintenance`.
+    pub admin: String,
+    /// What probes say: `unknown`, `up` or `down`.
+    pub health: String,
+    /// Requests that it holds.
+    pub in_flight: u32,
+    /// Tries at it since the start.
+    pub requests: u64,
+    /// Tries that failed, and answers with a status of 500 or more.
+    pub failures: u64,
+    /// Latency as the policies see it, in milliseconds.
+    pub latency_ms: Option<f64>,
+}
+
+/// A route; `GET /v1/routes` gives them in matching order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteView {
+    /// Its name.
+    pub name: String,
+    /// The host it is matched under here; empty for any.
+    pub host: String,
+    /// `= /exact`, `/prefix/*` or `~ regex`.
+    pub path: String,
+    /// What else must hold.
+    pub conditions: Vec<String>,
+    /// What is done.
+    pub action: String,
+}
+
+/// `GET /v1/config`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigView {
+    /// Number of the configuration in force.
+    pub generation: u64,
+    /// Its digest, in hexadecimal.
+    pub digest: String,
+    /// Its files: the main one first.
+    pub sources: Vec<SourceView>,
+}
+
+/// A file of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceView {
+    /// Its path.
+    pub path: String,
+    /// Its text as it was read.
+    pub text: String,
+}
+
+/// What became of a reload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReloadReport {
+    /// `applied`, `refused` or `unchanged`.
+    pub result: ReloadResult,
+    /// Number of the configuration in force after it.
+    pub generation: u64,
+    /// When (RFC 3339).
+    pub at: String,
+    /// Errors and warnings.
+    pub problems: Vec<Problem>,
+    /// The same, drawn for people with the source lines marked.
+    pub text: String,
+}
+
+/// An error or warning in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Problem {
+    /// `error` or `warning`.
+    pub severity: String,
+    /// A stable word for its kind.
+    pub code: String,
+    /// The file it is in.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The key it is about.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+/// Every error of the API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApiError {
+    #[serde(skip)]
+    status: u16,
+    /// A stable word for its kind.
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+    /// What it is about, such as `pool.api`.
+    pub path: String,
+}
+
+impl ApiError {
+    pub(super) fn new(
+        status: StatusCode,
+        code: &str,
+        message: impl Into<String>,
+        path: &str,
+    ) -> Self {
+        Self {
+            status: status.as_u16(),
+            code: code.into(),
+            message: message.into(),
+            path: path.into(),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self)).into_response()
+    }
+}

@@ -1,0 +1,310 @@
+//! From what the process knows to what the API says.
+
+use super::{
+    BackendView, ConfigView, ListenerView, PoolSummary, PoolView, Problem, ReloadReport, RouteView,
+    SourceView, StatusView, VersionView,
+};
+use crate::admin::AdminState;
+use crate::config::{Diagnostic, Severity, Source};
+use crate::snapshot::route::{Action, HostMatch, PathMatch, Route, ValueMatch};
+use crate::snapshot::{Pool, Snapshot};
+use crate::telemetry::ReloadResult;
+use crate::telemetry::json::time_string;
+use crate::telemetry::metrics::Totals;
+use mizan_core::availability::Availability;
+use mizan_core::pool::{BackendStatus, PoolStatus};
+use mizan_core::time::Instant;
+use std::fmt::Display;
+use std::time::Duration;
+
+impl StatusView {
+    pub(in crate::admin) fn new(state: &AdminState, snapshot: &Snapshot, now: Instant) -> Self {
+        let totals = state.metrics.totals();
+        let pools = snapshot
+            .pools
+            .values()
+            .map(|pool| PoolSummary::new(&pool.name, &pool.core.status(now)));
+        Self {
+            mizan: env!("CARGO_PKG_VERSION").into(),
+            phase: state.control.phase(),
+            generation: snapshot.generation,
+            digest: format!("{:016x}", snapshot.digest),
+            config: state.control.config_path().display().to_string(),
+            started_at: time_string(state.metrics.started_at()),
+            workers: snapshot.settings.workers,
+            connections: state.control.connections(),
+            listeners: snapshot
+                .listeners
+                .iter()
+                .map(|listener| ListenerView::new(listener, &totals))
+                .collect(),
+            pools: pools.collect(),
+            last_reload: state.control.last_reload(),
+        }
+    }
+}
+
+impl ListenerView {
+    fn new(listener: &crate::snapshot::Listener, totals: &Totals) -> Self {
+        let counted = totals.listener(&listener.name);
+        Self {
+            name: listener.name.to_string(),
+            bind: listener.bind.to_string(),
+            connections: counted.connections,
+            connections_accepted: counted.connections_accepted,
+            requests: counted.requests,
+            requests_in_flight: counted.requests_in_flight,
+        }
+    }
+}
+
+impl PoolSummary {
+    fn new(name: &str, status: &PoolStatus) -> Self {
+        Self {
+            name: name.into(),
+            policy: status.policy.to_string(),
+            panic: status.panic,
+            usable: status
+                .backends
+                .iter()
+                .filter(|backend| backend.usable)
+                .count(),
+            total: status.total,
+            in_flight: status
+                .backends
+                .iter()
+                .map(|backend| u64::from(backend.in_flight))
+                .sum(),
+        }
+    }
+}
+
+impl PoolView {
+    pub(in crate::admin) fn new(pool: &Pool, totals: &Totals, now: Instant) -> Self {
+        let status = pool.core.status(now);
+        let mut versions: Vec<_> = pool
+            .versions
+            .iter()
+            .map(|version| VersionView::new(pool, version, totals))
+            .collect();
+        if !pool.versions.iter().any(|version| version.is_empty()) {
+            let unpicked = VersionView::new(pool, &"".into(), totals);
+            versions.extend(Some(unpicked).filter(|unpicked| unpicked.unreached > 0));
+        }
+        let backends = status
+            .backends
+            .iter()
+            .map(|backend| BackendView::new(pool, backend, totals, now))
+            .collect();
+        Self {
+            summary: PoolSummary::new(&pool.name, &status),
+            probed: pool.health.is_some(),
+            versions,
+            backends,
+        }
+    }
+}
+
+impl VersionView {
+    fn new(pool: &Pool, version: &std::sync::Arc<str>, totals: &Totals) -> Self {
+        let counted = totals.pool(&pool.name, version);
+        Self {
+            version: version.to_string(),
+            responses: counted.latency.count(),
+            latency_p50_ms: counted.latency.quantile(0.5).map(ms),
+            latency_p99_ms: counted.latency.quantile(0.99).map(ms),
+            retries: counted.retries,
+            unreached: counted.unreached,
+            rescued: counted.rescued,
+        }
+    }
+}
+
+impl BackendView {
+    fn new(pool: &Pool, backend: &BackendStatus, totals: &Totals, now: Instant) -> Self {
+        let counted = totals.backend(&pool.name, &backend.key);
+        Self {
+            key: backend.key.to_string(),
+            address: backend.address.to_string(),
+            version: backend.version.to_string(),
+            weight: backend.weight,
+            usable: backend.usable,
+            state: state(backend).into(),
+            reason: backend.reason.clone(),
+            since_seconds: now.saturating_since(backend.since).as_secs(),
+            admin: backend.admin.to_string(),
+            health: backend.health.to_string(),
+            in_flight: backend.in_flight,
+            requests: counted.requests,
+            failures: counted.failures,
+            latency_ms: backend.latency.map(ms),
+        }
+    }
+}
+
+fn state(backend: &BackendStatus) -> String {
+    match backend.availability {
+        Availability::Usable => "usable".into(),
+        Availability::UsedInPanic => "panic".into(),
+        Availability::Withdrawn(admin) => admin.to_string(),
+        Availability::Refused => "refused".into(),
+        Availability::Ejected => "ejected".into(),
+        Availability::Down => "down".into(),
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
+}
+
+impl RouteView {
+    /// The routes of a snapshot in matching order.
+    pub fn in_order(snapshot: &Snapshot) -> Vec<Self> {
+        snapshot
+            .routes
+            .entries()
+            .iter()
+            .map(|entry| Self::new(entry.host, entry.route))
+            .collect()
+    }
+
+    fn new(host: Option<&HostMatch>, route: &Route) -> Self {
+        let host = match host {
+            None => String::new(),
+            Some(HostMatch::Exact(name)) => name.clone(),
+            Some(HostMatch::Wildcard(name)) => format!("*.{name}"),
+        };
+        let path = match &route.path {
+            PathMatch::Exact(path) => format!("= {path}"),
+            PathMatch::Prefix(path) => format!("{}/*", path.trim_end_matches('/')),
+            PathMatch::Regex(regex) => format!("~ {regex}"),
+        };
+        Self {
+            name: route.name.to_string(),
+            host,
+            path,
+            conditions: conditions(route),
+            action: action(&route.action),
+        }
+    }
+}
+
+fn conditions(route: &Route) -> Vec<String> {
+    let mut conditions = Vec::new();
+    let mut any_of = |what: &str, values: Vec<String>| {
+        if !values.is_empty() {
+            conditions.push(format!("{what} {}", values.join(" or ")));
+        }
+    };
+    any_of("listener", texts(&route.listeners));
+    any_of("method", texts(&route.methods));
+    any_of("client", texts(&route.client));
+    conditions.extend(
+        route
+            .headers
+            .iter()
+            .map(|(name, value)| value_condition("header", name, value)),
+    );
+    conditions.extend(
+        route
+            .query
+            .iter()
+            .map(|(name, value)| value_condition("query", name, value)),
+    );
+    conditions
+}
+
+fn texts(values: &[impl Display]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+fn value_condition(what: &str, name: &str, value: &ValueMatch) -> String {
+    match value {
+        ValueMatch::Present => format!("{what} {name}"),
+        ValueMatch::Exact(value) => format!("{what} {name} = {value}"),
+        ValueMatch::Regex(regex) => format!("{what} {name} ~ {regex}"),
+    }
+}
+
+fn action(action: &Action) -> String {
+    match action {
+        Action::Redirect { status, location } => format!("redirect {status} {location}"),
+        Action::Respond { status, .. } => format!("respond {status}"),
+        Action::Forward(split) if split.pools.len() == 1 => {
+            format!("pool {}", split.pools[0].0.name)
+        }
+        Action::Forward(split) => {
+            let mut before = 0;
+            let shares = split.pools.iter().map(|(pool, sum)| {
+                let weight = sum - before;
+                before = *sum;
+                format!("{} {weight}", pool.name)
+            });
+            format!("split {}", shares.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+impl ConfigView {
+    pub(in crate::admin) fn new(snapshot: &Snapshot, sources: Vec<SourceView>) -> Self {
+        Self {
+            generation: snapshot.generation,
+            digest: format!("{:016x}", snapshot.digest),
+            sources,
+        }
+    }
+}
+
+impl SourceView {
+    pub(in crate::admin) fn new(source: &Source) -> Self {
+        Self {
+            path: source.path.display().to_string(),
+            text: source.text.clone(),
+        }
+    }
+}
+
+impl Problem {
+    /// What a diagnostic says.
+    pub fn new(diagnostic: &Diagnostic) -> Self {
+        let severity = match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        Self {
+            severity: severity.into(),
+            code: diagnostic.code.into(),
+            file: diagnostic.file.display().to_string(),
+            line: diagnostic.line,
+            column: diagnostic.column,
+            path: diagnostic.path.clone(),
+            message: diagnostic.message.clone(),
+            help: diagnostic.help.clone(),
+        }
+    }
+}
+
+impl ReloadReport {
+    /// A report on a reload at `wall` (since the Unix epoch), after which `generation` is in force.
+    pub fn new(result: ReloadResult, generation: u64, wall: Duration) -> Self {
+        Self {
+            result,
+            generation,
+            at: time_string(wall),
+            problems: Vec::new(),
+            text: String::new(),
+        }
+    }
+
+    /// The report with what the configuration's compiler said of `sources`.
+    #[must_use]
+    pub fn with_problems(mut self, diagnostics: &[Diagnostic], sources: &[Source]) -> Self {
+        let drawn: Vec<String> = diagnostics
+            .iter()
+            .map(|diagnostic| diagnostic.render(sources))
+            .collect();
+        self.problems = diagnostics.iter().map(Problem::new).collect();
+        self.text = drawn.join("\n\n");
+        self
+    }
+}

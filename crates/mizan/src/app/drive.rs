@@ -1,0 +1,225 @@
+//! The control loop: signals, file changes, reloads, the clocks of the pools, and the drain.
+
+use super::control::ReloadRequest;
+use super::reload::{Parts, reload};
+use super::resolve;
+use crate::admin::{Control, Phase};
+use crate::clock;
+use crate::config;
+use crate::snapshot::{Pool, Snapshot};
+use mizan_core::backend::{Address, Member};
+use mizan_core::drain::{Drain, DrainConfig, DrainPhase};
+use mizan_core::pool::Event;
+use mizan_core::time::Instant;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Between two looks at what is due: pools, the drain.
+const TICK: Duration = Duration::from_millis(20);
+/// Between two looks at the files.
+const LOOK: Duration = Duration::from_millis(100);
+/// A change is read after this long without a further one.
+const QUIET: Duration = Duration::from_millis(200);
+/// Between two resolutions of host names.
+const RESOLVE: Duration = Duration::from_secs(30);
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    user1: Signal,
+}
+
+/// Runs until the drain is over; gives how many requests were cut.
+pub(super) async fn drive(parts: &mut Parts, mut inbox: mpsc::Receiver<ReloadRequest>) -> u64 {
+    let Some(mut signals) = Signals::new() else {
+        tracing::error!("cannot listen for signals");
+        return 0;
+    };
+    let settings = parts.current.load().settings.drain.clone();
+    let mut drain = Drain::new(DrainConfig { window: settings.window, deadline: settings.deadline });
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut files = Files::new(parts);
+    let mut names = Names::new();
+    let mut closed = false;
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => stop(parts, &mut drain),
+            _ = signals.interrupt.recv() => stop(parts, &mut drain),
+            _ = signals.hangup.recv() => { reload(parts).await; }
+            _ = signals.user1.recv() => reopen(parts),
+            Some(done) = inbox.recv() => { let _ = done.send(reload(parts).await); }
+            _ = tick.tick() => {
+                let now = clock::now();
+                tick_pools(&parts.current.load(), now);
+                names.tick(now, parts);
+                if files.changed(now, parts) {
+                    reload(parts).await;
+                }
+            }
+        }
+        let waited_for = parts.fleet.shared.connections() as u64;
+        match drain.tick(clock::now(), waited_for) {
+            DrainPhase::Serving | DrainPhase::Window => {}
+            DrainPhase::Closing if closed => {}
+            DrainPhase::Closing => {
+                closed = true;
+                parts.control.set_phase(Phase::Stopping);
+                parts.fleet.set_closing();
+                parts.fleet.close(|_| false).await;
+            }
+            DrainPhase::Done { .. } => return parts.fleet.shared.in_flight() as u64,
+        }
+    }
+}
+
+impl Signals {
+    fn new() -> Option<Self> {
+        Some(Self {
+            terminate: signal(SignalKind::terminate()).ok()?,
+            interrupt: signal(SignalKind::interrupt()).ok()?,
+            hangup: signal(SignalKind::hangup()).ok()?,
+            user1: signal(SignalKind::user_defined1()).ok()?,
+        })
+    }
+}
+
+/// The first signal begins the drain, the second ends it.
+fn stop(parts: &Parts, drain: &mut Drain) {
+    let settings = parts.current.load().settings.drain.clone();
+    match parts.control.phase() {
+        Phase::Starting | Phase::Serving => {
+            *drain = Drain::new(DrainConfig { window: settings.window, deadline: settings.deadline });
+            drain.begin(clock::now());
+            parts.control.set_phase(Phase::Draining);
+            tracing::info!(window = ?settings.window, deadline = ?settings.deadline, "draining: a second signal ends at once");
+        }
+        Phase::Draining | Phase::Stopping => drain.begin_at_once(clock::now(), parts.fleet.shared.in_flight() as u64),
+    }
+}
+
+fn reopen(parts: &Parts) {
+    match parts.access_log.reopen() {
+        Ok(()) => tracing::info!("logs reopened"),
+        Err(error) => tracing::error!(%error, "the access log could not be reopened"),
+    }
+}
+
+fn tick_pools(snapshot: &Snapshot, now: Instant) {
+    for pool in snapshot.pools.values() {
+        if pool.core.is_dirty() || pool.core.deadline().is_some_and(|deadline| deadline <= now) {
+            log_events(&pool.name, pool.core.tick(now));
+        }
+    }
+}
+
+/// One line for each change of state.
+pub(super) fn log_events(pool: &str, events: Vec<Event>) {
+    for event in events {
+        tracing::info!(pool, "{event}");
+    }
+}
+
+/// Watches the configuration's files.
+struct Files {
+    seen: u64,
+    looked: Instant,
+    /// A change was seen, last at this time.
+    pending: Option<Instant>,
+}
+
+impl Files {
+    fn new(parts: &Parts) -> Self {
+        Self { seen: config::watch_signature(&parts.options.config), looked: clock::now(), pending: None }
+    }
+
+    /// Whether the files have changed and come to rest.
+    fn changed(&mut self, now: Instant, parts: &Parts) -> bool {
+        if !parts.current.load().settings.reload_watch || now.saturating_since(self.looked) < LOOK {
+            return false;
+        }
+        self.looked = now;
+        let signature = config::watch_signature(&parts.options.config);
+        if signature != self.seen {
+            self.seen = signature;
+            self.pending = Some(now);
+        }
+        let rests = self.pending.is_some_and(|at| now.saturating_since(at) >= QUIET);
+        if rests {
+            self.pending = None;
+        }
+        rests
+    }
+}
+
+/// Host names among the backends, resolved again and again. A failure keeps the last addresses.
+struct Names {
+    due: Instant,
+    running: Option<tokio::task::JoinHandle<Vec<(Arc<Pool>, Vec<Member>)>>>,
+}
+
+impl Names {
+    fn new() -> Self {
+        Self { due: clock::now() + RESOLVE, running: None }
+    }
+
+    fn tick(&mut self, now: Instant, parts: &Parts) {
+        if let Some(task) = self.running.take_if(|task| task.is_finished()) {
+            // Finished, so this does not wait.
+            if let Some(Ok(found)) = futures_now(task) {
+                for (pool, members) in found {
+                    let in_force = parts.current.load();
+                    if in_force.pools.get(&pool.name).is_some_and(|held| Arc::ptr_eq(held, &pool)) {
+                        log_events(&pool.name, pool.core.update(now, pool.config.clone(), members));
+                    }
+                }
+            }
+        }
+        if now >= self.due && self.running.is_none() {
+            self.due = now + RESOLVE;
+            let pools: Vec<_> = parts.current.load().pools.values().filter(|pool| !pool.names.is_empty()).cloned().collect();
+            if !pools.is_empty() {
+                self.running = Some(tokio::task::spawn_blocking(move || pools.into_iter().filter_map(resolved).collect()));
+            }
+        }
+    }
+}
+
+/// The output of a task that has finished.
+fn futures_now<T>(task: tokio::task::JoinHandle<T>) -> Option<Result<T, tokio::task::JoinError>> {
+    let mut task = std::pin::pin!(task);
+    match task.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(result) => Some(result),
+        std::task::Poll::Pending => None,
+    }
+}
+
+/// The pool's members with fresh addresses; `None` if a name did not resolve.
+fn resolved(pool: Arc<Pool>) -> Option<(Arc<Pool>, Vec<Member>)> {
+    let is_named = |member: &Member| pool.names.iter().any(|(name, _)| key_of(&member.address, name) == *member.key);
+    let mut members: Vec<Member> = pool.members.iter().filter(|member| !is_named(member)).cloned().collect();
+    for (name, template) in &pool.names {
+        let failed = |error: &io::Error| tracing::warn!(pool = %pool.name, name, %error, "a host name does not resolve: its last addresses stay");
+        for address in resolve(name).inspect_err(failed).ok()? {
+            let address = Address::Ip(SocketAddr::new(address.ip().to_canonical(), address.port()));
+            let key = Arc::from(key_of(&address, name));
+            members.push(Member { key, address, ..template.clone() });
+        }
+    }
+    members.sort_by(|one, other| one.key.cmp(&other.key));
+    members.dedup_by(|one, other| one.key == other.key);
+    Some((pool, members))
+}
+
+/// The key of an address that came from a host name.
+fn key_of(address: &Address, name: &str) -> String {
+    match address {
+        Address::Ip(address) => format!("{name}/{}", address.ip()),
+        Address::Unix(_) => String::new(),
+    }
+}

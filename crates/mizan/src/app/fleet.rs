@@ -1,0 +1,142 @@
+//! The workers and their listening sockets.
+
+use super::AppError;
+use crate::proxy::listen;
+use crate::proxy::worker::{self, Message, Padded, Shared};
+use crate::snapshot::{Bind, Current, Listener, Snapshot};
+use crate::telemetry::{AccessLog, Metrics};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
+
+/// All workers of the process.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub(super) shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    open: Vec<Bind>,
+}
+
+/// Sockets that were opened but are not yet accepted on: one for each worker.
+pub(super) type Opened = Vec<(Bind, Vec<OwnedFd>)>;
+
+impl Fleet {
+    /// Opens every listener, then starts the workers on them.
+    pub(super) fn start(current: &Arc<Current>, metrics: &Arc<Metrics>, access_log: &Arc<AccessLog>) -> Result<Self, AppError> {
+        let snapshot = current.load();
+        let workers = snapshot.settings.workers;
+        let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let shared = Arc::new(Shared {
+            current: Arc::clone(current),
+            metrics: Arc::clone(metrics),
+            closing: AtomicBool::new(false),
+            connections: (0..workers).map(|_| Padded::default()).collect(),
+            in_flight: (0..workers).map(|_| Padded::default()).collect(),
+            mailboxes,
+            series: Mutex::new(None),
+        });
+        let mut fleet = Self { shared, threads: Vec::new(), open: Vec::new() };
+        let opened = fleet.open_missing(&snapshot)?;
+        for (index, inbox) in inboxes.into_iter().enumerate() {
+            let shared = Arc::clone(&fleet.shared);
+            let logger = access_log.logger();
+            let thread = std::thread::Builder::new()
+                .name(format!("mizan-worker-{index}"))
+                .spawn(move || {
+                    if let Err(error) = worker::run(index, shared, inbox, Some(logger)) {
+                        tracing::error!(worker = index, %error, "a worker could not start");
+                    }
+                })
+                .map_err(|error| AppError::Start("a worker", error))?;
+            fleet.threads.push(thread);
+        }
+        fleet.listen(opened);
+        Ok(fleet)
+    }
+
+    /// Opens the sockets of listeners that `snapshot` has and the fleet does not. Nothing is accepted yet.
+    pub(super) fn open_missing(&self, snapshot: &Snapshot) -> Result<Opened, AppError> {
+        let missing = snapshot.listeners.iter().filter(|listener| !self.open.contains(&listener.bind));
+        missing
+            .map(|listener| {
+                let sockets = open_for_all(listener, self.shared.mailboxes.len()).map_err(|source| AppError::Listen {
+                    listener: listener.name.to_string(),
+                    bind: listener.bind.to_string(),
+                    source,
+                })?;
+                Ok((listener.bind.clone(), sockets))
+            })
+            .collect()
+    }
+
+    /// Accepts on sockets that were opened.
+    pub(super) fn listen(&mut self, opened: Opened) {
+        for (bind, sockets) in opened {
+            for (mailbox, socket) in self.shared.mailboxes.iter().zip(sockets) {
+                let _ = mailbox.send(Message::Listen(bind.clone(), socket));
+            }
+            self.open.push(bind);
+        }
+    }
+
+    /// Closes the listeners for which `keep` is false, after their accept queues were emptied.
+    pub(super) async fn close(&mut self, keep: impl Fn(&Bind) -> bool) {
+        let (kept, closed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open).into_iter().partition(keep);
+        self.open = kept;
+        for bind in closed {
+            self.ask_all(|done| Message::Unlisten(bind.clone(), done)).await;
+            if let Bind::Unix(path) = &bind {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Returns when every worker uses the snapshot in force for its next requests.
+    pub(super) async fn refresh(&self) {
+        self.ask_all(Message::Refresh).await;
+    }
+
+    async fn ask_all(&self, message: impl Fn(oneshot::Sender<()>) -> Message) {
+        let mut answers = Vec::new();
+        for mailbox in &self.shared.mailboxes {
+            let (done, answer) = oneshot::channel();
+            if mailbox.send(message(done)).is_ok() {
+                answers.push(answer);
+            }
+        }
+        for answer in answers {
+            let _ = answer.await;
+        }
+    }
+
+    /// From now on answers carry `Connection: close`.
+    pub(super) fn set_closing(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends all workers at once.
+    pub(super) fn stop(&mut self) {
+        for mailbox in &self.shared.mailboxes {
+            let _ = mailbox.send(Message::Stop);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One socket for each worker: of its own on TCP, shared on a Unix path, which only one can be bound to.
+fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<OwnedFd>> {
+    match listener.bind {
+        Bind::Tcp(_) => (0..workers).map(|_| listen::open(listener)).collect(),
+        Bind::Unix(_) => {
+            let first = listen::open(listener)?;
+            let mut sockets = (1..workers).map(|_| first.try_clone()).collect::<std::io::Result<Vec<_>>>()?;
+            sockets.push(first);
+            Ok(sockets)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Answers that Mizan makes itself.
+
+use super::connection::Downstream;
+use super::error::{self, Reason};
+use super::exchange::After;
+use super::h1::Framing;
+use super::headers;
+use super::plan::Plan;
+use super::record::Outcome;
+use super::worker::Worker;
+use crate::snapshot::route::{Action, Route};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Seconds after which a client may come back to a pool that has no room or no backend.
+const RETRY_AFTER_SECONDS: u64 = 1;
+
+/// Whether the connection can go on after this answer: only if there is no body on its way that nobody reads.
+pub(super) fn keeps(plan: &Plan, reason: Reason) -> bool {
+    let framed = matches!(plan.framing, Framing::None | Framing::Length(0));
+    plan.keep_alive && framed && !matches!(reason, Reason::Head(_) | Reason::Chunk(_) | Reason::Path)
+}
+
+/// Whether the connection can go on after a request failed whose whole body was read.
+pub(super) fn keeps_after_failure(plan: &Plan, reason: Reason) -> bool {
+    plan.keep_alive && !matches!(reason, Reason::Chunk(_) | Reason::BodyTooLarge | Reason::BodyTimeout | Reason::BodyRate)
+}
+
+/// Sends the answer for `reason`; `outcome` gets its status and size.
+pub(super) async fn send(
+    down: &mut Downstream,
+    worker: &Rc<Worker>,
+    plan: &Plan,
+    route: Option<&Arc<Route>>,
+    reason: Reason,
+    keep: bool,
+    outcome: &mut Outcome<'_>,
+) -> After {
+    outcome.reason = Some(reason);
+    if reason == Reason::ClientGone || reason == Reason::SendTimeout {
+        outcome.status = 499;
+        return After::Close;
+    }
+    let mut out = worker.scratch();
+    outcome.status = write(&mut out, plan, route, reason, keep);
+    let sent = write_all(down, &out).await;
+    outcome.bytes_out += out.len() as u64;
+    worker.put_scratch(out);
+    match (sent, keep) {
+        (true, true) => After::Keep,
+        (true, false) => After::Linger,
+        (false, _) => After::Close,
+    }
+}
+
+/// Writes the whole answer to `out`; gives its status.
+fn write(out: &mut Vec<u8>, plan: &Plan, route: Option<&Arc<Route>>, reason: Reason, keep: bool) -> u16 {
+    let own_text;
+    let page;
+    let (status, content_type, body): (u16, &str, &[u8]) = match (reason, route.map(|route| &route.action)) {
+        (Reason::Redirect, Some(Action::Redirect { status, .. })) => (*status, "", b""),
+        (Reason::Respond, Some(Action::Respond { status, content_type, body })) => (*status, content_type, body),
+        _ => {
+            let status = reason.status();
+            page = route.and_then(|route| route.error_pages.iter().find(|(at, _)| *at == status).map(|(_, page)| page));
+            match page {
+                Some(page) => (status, &page.content_type, &page.body),
+                None => {
+                    own_text = format!("{status} {}: {}\n", error::phrase(status), reason.code());
+                    (status, "text/plain; charset=utf-8", own_text.as_bytes())
+                }
+            }
+        }
+    };
+    out.extend_from_slice(b"HTTP/1.1 ");
+    headers::decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(error::phrase(status).as_bytes());
+    if !content_type.is_empty() {
+        out.extend_from_slice(b"\r\nContent-Type: ");
+        out.extend_from_slice(content_type.as_bytes());
+    }
+    if status != 204 && status != 304 {
+        out.extend_from_slice(b"\r\nContent-Length: ");
+        headers::decimal(out, body.len() as u64);
+    }
+    if reason == Reason::Redirect {
+        out.extend_from_slice(b"\r\nLocation: ");
+        out.extend_from_slice(&plan.location);
+    }
+    if matches!(reason, Reason::NoBackend | Reason::QueueFull | Reason::QueueTimeout) {
+        out.extend_from_slice(b"\r\nRetry-After: ");
+        headers::decimal(out, RETRY_AFTER_SECONDS);
+    }
+    out.extend_from_slice(b"\r\n");
+    headers::connection_line(out, plan.version, !keep);
+    if let Some(route) = route {
+        for (name, value) in route.response_headers.set.iter().chain(&route.response_headers.add) {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if !plan.is_head && status != 204 && status != 304 {
+        out.extend_from_slice(body);
+    }
+    status
+}
+
+/// Writes all of `bytes` to the client; false if it went away or takes nothing for the send time-out.
+pub(super) async fn write_all(down: &mut Downstream, bytes: &[u8]) -> bool {
+    let mut sent = 0;
+    down.timer.set(down.listener.timeouts.send);
+    std::future::poll_fn(|cx| {
+        while sent < bytes.len() {
+            match down.transport.poll_write(cx, &bytes[sent..]) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    sent += count;
+                    down.timer.set(down.listener.timeouts.send);
+                }
+                Poll::Ready(_) => return Poll::Ready(false),
+                Poll::Pending if down.timer.poll_expired(cx) => return Poll::Ready(false),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(true)
+    })
+    .await
+}

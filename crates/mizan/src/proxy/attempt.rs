@@ -1,0 +1,322 @@
+//! From an open connection to a response head.
+
+use super::answer;
+use super::body::Body;
+use super::buffer::Buffer;
+use super::connection::Downstream;
+use super::error::Reason;
+use super::forward::{Failed, Request};
+use super::h1::response::{self, ResponseHead};
+use super::h1::scan::Scanner;
+use super::h1::{FIELDS_MAX, Framing, HeadError, Version};
+use super::headers::{self, ResponseChange};
+use super::plan::Plan;
+use super::record::Outcome;
+use super::relay::Response;
+use super::upload::{Progress, Upload};
+use super::upstream::Upstream;
+use super::watch::Watch;
+use crate::snapshot::Pool;
+use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
+use std::mem::MaybeUninit;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Longest response head; what a backend sends beyond is no HTTP.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Interim responses before the final one.
+const INTERIM_MAX: u32 = 64;
+/// How long a connection that refuses more of a request is still read for what it may have said.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// The time-outs that hold for one request, the route's before the pool's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
+    /// End of the whole request, in ms of the wheel.
+    pub(super) request_ms: u64,
+    pub(super) per_try: Duration,
+    pub(super) response_header: Duration,
+    pub(super) response_idle: Duration,
+}
+
+impl Deadlines {
+    pub(super) fn new(down: &Downstream, pool: &Pool, route: &RouteTimeouts) -> Self {
+        let timeouts = &pool.timeouts;
+        Self {
+            request_ms: down.timer.deadline_after(route.request.unwrap_or(timeouts.request)),
+            per_try: route.per_try.unwrap_or(timeouts.per_try),
+            response_header: route.response_header.unwrap_or(timeouts.response_header),
+            response_idle: route.response_idle.unwrap_or(timeouts.response_idle),
+        }
+    }
+}
+
+/// Sends the request and waits for the final response's head; interim ones are passed on.
+pub(super) async fn response(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    plan: &Plan,
+    upload: &mut Upload,
+    up: &mut Upstream<'_>,
+    (outcome, may_retry): (&mut Outcome<'_>, bool),
+) -> Result<Response, Failed> {
+    let mut wait = Wait::new(down, request);
+    let mut interim = 0;
+    loop {
+        let length = match wait.head(down, request, plan, upload, up).await {
+            Ok(length) => length,
+            Err(reason) => return Err(classify(reason, up, upload, interim > 0).await),
+        };
+        let Some(input) = wait.input.as_mut() else {
+            return Err(Failed { reason: Reason::Reset, undelivered: false });
+        };
+        let mut out = request.worker.scratch();
+        let parsed = translate(&input.unread()[..length], &mut out, down, request, plan, upload, up);
+        input.consume(length);
+        match parsed {
+            Err(error) => return Err(Failed { reason: Reason::BadResponse(error), undelivered: false }),
+            Ok(head) if head.status == 101 || (head.status < 200 && interim == INTERIM_MAX) => {
+                return Err(Failed { reason: Reason::BadInterim, undelivered: false });
+            }
+            Ok(head) if head.status < 200 => {
+                interim += 1;
+                let wanted = plan.version == Version::Http11 && (head.status != 100 || plan.expects_continue);
+                if wanted && !answer::write_all(down, &out).await {
+                    return Err(Failed { reason: Reason::ClientGone, undelivered: false });
+                }
+                if wanted {
+                    outcome.bytes_out += out.len() as u64;
+                }
+                request.worker.put_scratch(out);
+                wait.scanner = Scanner::default();
+            }
+            Ok(head) if may_retry && interim == 0 && request.pool.retry.on.statuses.contains(&head.status) && plan.idempotent => {
+                if upload.is_replayable() && request.pool.core.retry_budget().withdraw(crate::clock::now()) {
+                    return Err(Failed { reason: Reason::RetryStatus(head.status), undelivered: false });
+                }
+                return Ok(Response::new(head, wait.input, out));
+            }
+            Ok(head) => return Ok(Response::new(head, wait.input, out)),
+        }
+    }
+}
+
+/// What of a response head outlives its parsing.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    /// Framing of the backend's body.
+    pub(super) framing: Framing,
+    pub(super) keep_upstream: bool,
+    pub(super) keep_downstream: bool,
+    /// Framing towards the client.
+    pub(super) framing_out: Framing,
+}
+
+/// Parses the backend's head and writes the client's to `out`.
+fn translate(
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+    down: &Downstream,
+    request: &Request<'_>,
+    plan: &Plan,
+    upload: &Upload,
+    up: &Upstream<'_>,
+) -> Result<Head, HeadError> {
+    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let head: ResponseHead<'_, '_> = response::parse(bytes, &mut storage, plan.is_head)?;
+    let framing_out = match (head.framing, plan.version) {
+        // A cut must be visible to the client, which the end of a connection is not.
+        (Framing::UntilClose, Version::Http11) => Framing::Chunked,
+        (Framing::Chunked, Version::Http10) => Framing::UntilClose,
+        (framing, _) => framing,
+    };
+    let keep_downstream = plan.keep_alive && framing_out != Framing::UntilClose && upload.is_read() && !request.worker.is_closing();
+    let none = HeaderEdits::default();
+    let is_final = head.status >= 200;
+    let change = ResponseChange {
+        version: plan.version,
+        close: is_final && !keep_downstream,
+        framing: framing_out,
+        upstream: (down.listener.upstream_header && is_final).then(|| up.backend.key().as_bytes()),
+        edits: if is_final { &request.route.response_headers } else { &none },
+    };
+    headers::write_response(out, &head, &change);
+    Ok(Head { status: head.status, framing: head.framing, keep_upstream: head.keep_alive, keep_downstream, framing_out })
+}
+
+/// The wait for a head.
+struct Wait {
+    input: Option<Buffer>,
+    scanner: Scanner,
+    watch: Watch,
+    try_ms: u64,
+    /// Deadline of what is being waited for, and what its passing means.
+    phase: (u64, Reason),
+    /// What the upload had achieved when the phase began.
+    mark: (u64, usize),
+    is_sent: bool,
+    is_refused: bool,
+}
+
+impl Wait {
+    fn new(down: &Downstream, request: &Request<'_>) -> Self {
+        Self {
+            input: None,
+            scanner: Scanner::default(),
+            watch: Watch::default(),
+            try_ms: down.timer.deadline_after(request.deadlines.per_try),
+            phase: (u64::MAX, Reason::ResponseTimeout),
+            mark: (u64::MAX, usize::MAX),
+            is_sent: false,
+            is_refused: false,
+        }
+    }
+
+    /// The length of the head at the start of `self.input`.
+    async fn head(
+        &mut self,
+        down: &mut Downstream,
+        request: &Request<'_>,
+        plan: &Plan,
+        upload: &mut Upload,
+        up: &mut Upstream<'_>,
+    ) -> Result<usize, Reason> {
+        std::future::poll_fn(|cx| {
+            if !self.is_sent && !self.is_refused {
+                let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
+                up.reset |= progress == Progress::Refused;
+                if let Err(reason) = self.note(progress, down, request, upload) {
+                    return Poll::Ready(Err(reason));
+                }
+            }
+            if let Poll::Ready(read) = self.poll_read(cx, request, up) {
+                return Poll::Ready(read);
+            }
+            if self.is_sent
+                && let Some(reason) = self.watch.poll(cx, down, request.worker)
+            {
+                return Poll::Ready(Err(reason));
+            }
+            self.poll_time(cx, down, request)
+        })
+        .await
+    }
+
+    /// Sets the deadline that fits what the upload waits for.
+    fn note(&mut self, progress: Progress, down: &Downstream, request: &Request<'_>, upload: &Upload) -> Result<(), Reason> {
+        let (after, reason) = match progress {
+            Progress::Faulty(reason) => return Err(reason),
+            Progress::Sent => {
+                self.is_sent = true;
+                (request.deadlines.response_header, Reason::ResponseTimeout)
+            }
+            Progress::Refused => {
+                self.is_refused = true;
+                (LAST_WORDS, Reason::Reset)
+            }
+            Progress::AwaitsClient => (down.listener.timeouts.body, Reason::BodyTimeout),
+            Progress::AwaitsBackend => (request.deadlines.response_header, Reason::UploadTimeout),
+        };
+        let mark = (upload.read, upload.sent_in_try);
+        if self.is_sent || self.is_refused || mark != self.mark || reason != self.phase.1 {
+            self.mark = mark;
+            self.phase = (down.timer.deadline_after(after), reason);
+        }
+        Ok(())
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, request: &Request<'_>, up: &mut Upstream<'_>) -> Poll<Result<usize, Reason>> {
+        loop {
+            if let Some(input) = &mut self.input {
+                match self.scanner.scan(input.unread()) {
+                    Ok(Some(length)) => return Poll::Ready(Ok(length)),
+                    Ok(None) if input.len() >= HEAD_BYTES_MAX => {
+                        return Poll::Ready(Err(Reason::BadResponse(HeadError::TooLarge)));
+                    }
+                    Ok(None) if input.is_full() => input.grow(HEAD_BYTES_MAX),
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(Err(Reason::BadResponse(error))),
+                }
+            }
+            match up.transport.poll_read_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::Reset)),
+                Poll::Pending => return Poll::Pending,
+            }
+            let input = self.input.get_or_insert_with(|| request.worker.buffers.large());
+            match up.transport.poll_read(cx, input.room()) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(Reason::Reset)),
+                Poll::Ready(Err(_)) => {
+                    up.reset = true;
+                    return Poll::Ready(Err(Reason::Reset));
+                }
+                Poll::Ready(Ok(count)) => input.filled(count),
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    fn poll_time(&self, cx: &Context<'_>, down: &Downstream, request: &Request<'_>) -> Poll<Result<usize, Reason>> {
+        let request_ms = request.deadlines.request_ms;
+        down.timer.set_at(self.phase.0.min(self.try_ms).min(request_ms).min(self.watch.deadline_ms()));
+        if !down.timer.poll_expired(cx) {
+            return Poll::Pending;
+        }
+        let now_ms = down.timer.now_ms();
+        Poll::Ready(Err(match () {
+            () if self.watch.deadline_ms() <= now_ms => Reason::ClientGone,
+            () if request_ms <= now_ms => Reason::RequestTimeout,
+            () if self.try_ms <= now_ms => Reason::ResponseTimeout,
+            () => self.phase.1,
+        }))
+    }
+}
+
+/// Tells a stale pooled connection from a backend that failed, and whether anything was delivered.
+async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: bool) -> Failed {
+    if reason != Reason::Reset || interim {
+        return Failed { reason, undelivered: false };
+    }
+    let undelivered = nothing_was_taken(up, upload.sent_in_try).await;
+    let reason = if up.reused && undelivered { Reason::PoolReuse } else { reason };
+    Failed { reason, undelivered }
+}
+
+/// Whether provably not one byte of this try was taken by the backend's kernel: it was answered by a reset, and
+/// all of it is still unacknowledged. A FIN alone proves nothing yet: the reset may be on its way.
+async fn nothing_was_taken(up: &Upstream<'_>, sent: usize) -> bool {
+    if sent == 0 {
+        return true;
+    }
+    for _ in 0..10 {
+        match up.transport.unacknowledged() {
+            Some(left) if left >= sent => {}
+            _ => return false,
+        }
+        if up.reset || up.transport.was_reset() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    false
+}
+
+impl Response {
+    fn new(head: Head, input: Option<Buffer>, out: Vec<u8>) -> Self {
+        Self {
+            status: head.status,
+            body: Body::new(head.framing),
+            is_close_delimited: head.framing_out == Framing::UntilClose,
+            keep_upstream: head.keep_upstream,
+            keep_downstream: head.keep_downstream,
+            framing_out: head.framing_out,
+            recode: head.framing != head.framing_out,
+            input,
+            out,
+            out_sent: 0,
+            checked: 0,
+            written: 0,
+        }
+    }
+}

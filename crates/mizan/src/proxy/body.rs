@@ -1,0 +1,58 @@
+//! How far a body has come.
+
+use super::h1::Framing;
+use super::h1::chunked::{ChunkError, Chunked};
+
+/// What is left of a body.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// It has ended.
+    Done,
+    /// This many bytes, more than zero.
+    Length(u64),
+    /// Chunks.
+    Chunked(Chunked),
+    /// All until the connection's end.
+    UntilClose,
+}
+
+impl Body {
+    pub(super) fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::None | Framing::Length(0) => Self::Done,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunked(Chunked::default()),
+            Framing::UntilClose => Self::UntilClose,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+
+    /// How many bytes at the start of `bytes` belong to the body, and how many of them are content.
+    ///
+    /// # Errors
+    /// If the chunked coding is broken.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, u64), ChunkError> {
+        match self {
+            Self::Done => Ok((0, 0)),
+            Self::Length(left) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                *left -= taken as u64;
+                if *left == 0 {
+                    *self = Self::Done;
+                }
+                Ok((taken, taken as u64))
+            }
+            Self::Chunked(chunked) => {
+                let taken = chunked.advance(bytes)?;
+                if chunked.is_ended() {
+                    *self = Self::Done;
+                }
+                Ok(taken)
+            }
+            Self::UntilClose => Ok((bytes.len(), bytes.len() as u64)),
+        }
+    }
+}

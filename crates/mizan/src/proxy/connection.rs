@@ -1,0 +1,191 @@
+//! A client's connection: idle, or in a burst of requests.
+//!
+//! An idle connection is this small future, a timer and a socket. The future that serves requests is boxed when
+//! bytes arrive and dropped when none have come for a second, and takes its buffers with it.
+
+use super::buffer::Buffer;
+use super::exchange;
+use super::listen::Accepted;
+use super::timer::Timer;
+use super::transport::Transport;
+use super::worker::Worker;
+use crate::snapshot::Listener;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+
+/// How long a burst waits for its next request before the connection counts as idle.
+pub(super) const BURST: Duration = Duration::from_secs(1);
+/// How long a client that was cut off may still send, so that it can read its answer (RFC 9112 §9.6).
+const LINGER: Duration = Duration::from_secs(2);
+/// What is read and thrown away in that time.
+const LINGER_BYTES_MAX: u64 = 16 << 20;
+
+/// The client's side.
+#[derive(Debug)]
+pub(super) struct Downstream {
+    pub(super) transport: Transport,
+    /// Unread bytes; `None` while there are none.
+    pub(super) input: Option<Buffer>,
+    pub(super) timer: Timer,
+    pub(super) listener: Arc<Listener>,
+    pub(super) requests: u64,
+    peer: Option<SocketAddr>,
+    peer_text: PeerText,
+    /// When an idle connection is closed.
+    pub(super) idle_until_ms: u64,
+}
+
+/// The peer's address as text, made once.
+#[derive(Clone, Copy, Debug)]
+struct PeerText {
+    bytes: [u8; 46],
+    length: u8,
+}
+
+impl PeerText {
+    fn new(peer: Option<SocketAddr>) -> Self {
+        use std::io::Write;
+        let mut bytes = [0; 46];
+        let mut rest = &mut bytes[..];
+        let written = match peer {
+            Some(peer) => write!(rest, "{}", peer.ip().to_canonical()),
+            None => write!(rest, "unknown"),
+        };
+        // 46 bytes hold any address (INET6_ADDRSTRLEN).
+        debug_assert!(written.is_ok(), "an address longer than INET6_ADDRSTRLEN");
+        let length = 46 - rest.len();
+        Self { bytes, length: length as u8 }
+    }
+}
+
+impl Downstream {
+    /// Ties an accepted socket to this worker's runtime.
+    fn new(worker: &Worker, accepted: Accepted) -> std::io::Result<Self> {
+        let transport = adopt(accepted.socket, accepted.peer.is_none())?;
+        Ok(Self {
+            transport,
+            input: None,
+            timer: Timer::new(&worker.wheel),
+            listener: accepted.listener,
+            requests: 0,
+            peer: accepted.peer,
+            peer_text: PeerText::new(accepted.peer),
+            idle_until_ms: 0,
+        })
+    }
+
+    pub(super) fn peer_text(&self) -> &[u8] {
+        &self.peer_text.bytes[..usize::from(self.peer_text.length)]
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    pub(super) fn peer_address(&self) -> Option<IpAddr> {
+        self.peer.map(|peer| peer.ip().to_canonical())
+    }
+
+    /// Whether the peer's forwarding fields are believed.
+    pub(super) fn is_trusted(&self) -> bool {
+        let trusted = &self.listener.trusted;
+        !trusted.is_empty()
+            && self.peer_address().is_some_and(|peer| trusted.iter().any(|network| network.contains(&peer)))
+    }
+}
+
+fn adopt(socket: OwnedFd, is_unix: bool) -> std::io::Result<Transport> {
+    if is_unix {
+        return UnixStream::from_std(socket.into()).map(Transport::Unix);
+    }
+    let stream = TcpStream::from_std(socket.into())?;
+    stream.set_nodelay(true)?;
+    Ok(Transport::Tcp(stream))
+}
+
+/// What happens after a burst.
+pub(super) enum Next {
+    /// The connection is idle.
+    Idle,
+    /// It is closed.
+    Close,
+    /// It is closed once the client has stopped sending.
+    Linger,
+}
+
+/// Serves one client to the end of its connection.
+pub(super) async fn serve(worker: Rc<Worker>, accepted: Accepted) {
+    let index = accepted.listener.index;
+    let _open = Open { worker: Rc::clone(&worker), index };
+    let Ok(mut down) = Downstream::new(&worker, accepted) else {
+        return;
+    };
+    worker.in_force().series.listener(index).connections_accepted.add(1);
+    // The first head is due within its time-out of the connection, not within the idle time.
+    down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
+    loop {
+        down.timer.set_at(down.idle_until_ms);
+        if !wait_readable(&mut down).await {
+            return;
+        }
+        match Box::pin(exchange::burst(&mut down, &worker)).await {
+            Next::Idle => {}
+            Next::Close => return,
+            Next::Linger => return Box::pin(linger(&mut down, &worker)).await,
+        }
+    }
+}
+
+/// Counts the connection as open while it lives, however its future ends.
+struct Open {
+    worker: Rc<Worker>,
+    index: usize,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let in_force = self.worker.in_force();
+        if self.index < in_force.snapshot.listeners.len() {
+            in_force.series.listener(self.index).connections_closed.add(1);
+        }
+        self.worker.closed();
+    }
+}
+
+/// Whether bytes (or an end) came before the timer ran out.
+async fn wait_readable(down: &mut Downstream) -> bool {
+    std::future::poll_fn(|cx| match down.transport.poll_read_ready(cx) {
+        Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
+        Poll::Pending if down.timer.poll_expired(cx) => Poll::Ready(false),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Sends FIN, then reads and drops what the client still sends: a close with unread bytes would be a reset,
+/// which can destroy the answer on its way.
+async fn linger(down: &mut Downstream, worker: &Rc<Worker>) {
+    down.transport.shut_write();
+    down.timer.set(LINGER);
+    let mut buffer = down.input.take().unwrap_or_else(|| worker.buffers.small());
+    buffer.consume(buffer.len());
+    let mut dropped = 0;
+    while dropped < LINGER_BYTES_MAX {
+        let read = std::future::poll_fn(|cx| match down.transport.poll_read(cx, buffer.room()) {
+            Poll::Ready(Ok(count)) => Poll::Ready(count),
+            Poll::Ready(Err(_)) => Poll::Ready(0),
+            Poll::Pending if down.timer.poll_expired(cx) => Poll::Ready(0),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        if read == 0 {
+            return;
+        }
+        dropped += read as u64;
+    }
+}

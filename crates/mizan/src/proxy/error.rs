@@ -1,0 +1,180 @@
+//! Why a request did not get a backend's answer: one table from reason to status, code and text.
+
+use super::h1::HeadError;
+use super::h1::chunked::ChunkError;
+use mizan_core::pool::Failure;
+
+/// Why Mizan answers by itself, or cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    // The client's side.
+    /// The head breaks a rule.
+    Head(HeadError),
+    /// The chunked body breaks a rule.
+    Chunk(ChunkError),
+    /// An encoded slash, a backslash or a NUL in the path, or a bad percent-encoding.
+    Path,
+    /// The head did not come in time.
+    HeaderTimeout,
+    /// The body stalled.
+    BodyTimeout,
+    /// The body came slower than the minimum rate.
+    BodyRate,
+    /// Larger than `body_bytes_max`.
+    BodyTooLarge,
+    /// The client took its answer slower than the minimum rate, or not at all.
+    SendTimeout,
+    /// The client went away.
+    ClientGone,
+    /// Not an allowed network.
+    Forbidden,
+    /// No route matches.
+    NoRoute,
+    // Answers that a route asked for.
+    Redirect,
+    Respond,
+    // The backend's side.
+    /// No backend is usable.
+    NoBackend,
+    /// All are full and the queue too.
+    QueueFull,
+    /// All were full for the queue's time-out.
+    QueueTimeout,
+    ConnectRefused,
+    ConnectTimeout,
+    ConnectError,
+    /// Closed or reset before a response.
+    Reset,
+    /// Closed or reset on a connection that had been idle.
+    PoolReuse,
+    /// A response head that is malformed or ambiguous.
+    BadResponse(HeadError),
+    /// A malformed chunked response body.
+    BadResponseChunk(ChunkError),
+    /// 101 without an upgrade, or interim responses without end.
+    BadInterim,
+    /// No response head in time.
+    ResponseTimeout,
+    /// The backend took no more of the request for too long.
+    UploadTimeout,
+    /// The response body stalled.
+    ResponseIdle,
+    /// Cut in mid-body by the backend.
+    ResponseCut,
+    /// The whole-request time-out.
+    RequestTimeout,
+    /// A status that the pool's retry rule names; never shown to a client.
+    RetryStatus(u16),
+}
+
+impl Reason {
+    /// The status of the answer, if one can still be given.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            Self::Head(error) => error.status(),
+            Self::Chunk(_) | Self::Path => 400,
+            Self::HeaderTimeout | Self::BodyTimeout | Self::BodyRate => 408,
+            Self::BodyTooLarge => 413,
+            Self::SendTimeout | Self::ClientGone => 499,
+            Self::Forbidden => 403,
+            Self::NoRoute => 404,
+            Self::Redirect => 302,
+            Self::Respond => 200,
+            Self::NoBackend | Self::QueueFull | Self::QueueTimeout => 503,
+            Self::ConnectRefused
+            | Self::ConnectError
+            | Self::Reset
+            | Self::PoolReuse
+            | Self::BadResponse(_)
+            | Self::BadResponseChunk(_)
+            | Self::BadInterim
+            | Self::ResponseCut
+            | Self::RetryStatus(_) => 502,
+            Self::ConnectTimeout | Self::ResponseTimeout | Self::UploadTimeout | Self::ResponseIdle | Self::RequestTimeout => 504,
+        }
+    }
+
+    /// Code for logs, metrics and the answer's body.
+    pub(super) fn code(self) -> &'static str {
+        match self {
+            Self::Head(error) => error.code(),
+            Self::Chunk(_) => "bad_chunk",
+            Self::Path => "bad_path",
+            Self::HeaderTimeout => "header_timeout",
+            Self::BodyTimeout => "body_timeout",
+            Self::BodyRate => "body_rate",
+            Self::BodyTooLarge => "body_too_large",
+            Self::SendTimeout => "send_timeout",
+            Self::ClientGone => "client_gone",
+            Self::Forbidden => "forbidden",
+            Self::NoRoute => "no_route",
+            Self::Redirect => "redirect",
+            Self::Respond => "respond",
+            Self::NoBackend => "no_backend",
+            Self::QueueFull => "queue_full",
+            Self::QueueTimeout => "queue_timeout",
+            Self::ConnectRefused => "connect_refused",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::ConnectError => "connect_error",
+            Self::Reset => "reset_before_response",
+            Self::PoolReuse => "pool_reuse",
+            Self::BadResponse(_) => "bad_response",
+            Self::BadResponseChunk(_) => "bad_response_chunk",
+            Self::BadInterim => "bad_interim_response",
+            Self::ResponseTimeout => "response_timeout",
+            Self::UploadTimeout => "upload_timeout",
+            Self::ResponseIdle => "response_idle",
+            Self::ResponseCut => "response_cut",
+            Self::RequestTimeout => "request_timeout",
+            Self::RetryStatus(_) => "retry_status",
+        }
+    }
+
+    /// What core is told of the backend; `None` if it is not to blame.
+    pub(super) fn failure(self) -> Option<Failure> {
+        match self {
+            Self::ConnectRefused => Some(Failure::ConnectRefused),
+            Self::ConnectTimeout => Some(Failure::ConnectTimeout),
+            Self::ConnectError => Some(Failure::ConnectError),
+            Self::Reset | Self::ResponseCut => Some(Failure::Reset),
+            Self::BadResponse(_) | Self::BadResponseChunk(_) | Self::BadInterim => Some(Failure::BadResponse),
+            Self::ResponseTimeout | Self::UploadTimeout | Self::ResponseIdle | Self::RequestTimeout => Some(Failure::Timeout),
+            _ => None,
+        }
+    }
+}
+
+/// The standard phrase of a status that Mizan makes (RFC 9110 §15).
+pub(super) fn phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        410 => "Gone",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}

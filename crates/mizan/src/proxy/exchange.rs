@@ -1,0 +1,214 @@
+//! A burst of requests on one connection: read a head, decide, answer or forward, record.
+
+use super::answer;
+use super::connection::{BURST, Downstream, Next};
+use super::error::Reason;
+use super::forward;
+use super::h1::HeadError;
+use super::h1::scan::Scanner;
+use super::plan::{self, Decision, Plan};
+use super::record::{self, Outcome};
+use super::worker::{InForce, Worker};
+use crate::clock;
+use crate::snapshot::Listener;
+use mizan_core::time::Instant;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// What a connection is good for after an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// The next request.
+    Keep,
+    /// Nothing.
+    Close,
+    /// Nothing, but the client may still be sending.
+    Linger,
+}
+
+/// Serves requests until none has come for [`BURST`].
+pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
+    loop {
+        let started;
+        let length = match read_head(down, worker).await {
+            Head::Read(length, at) => {
+                started = at;
+                length
+            }
+            Head::Idle => return Next::Idle,
+            Head::End => return Next::Close,
+            Head::Refused(reason) => return refuse(down, worker, reason).await,
+        };
+        down.requests += 1;
+        match exchange(down, worker, length, started).await {
+            After::Keep => {}
+            After::Close => return Next::Close,
+            After::Linger => return Next::Linger,
+        }
+        if down.input.as_ref().is_some_and(|input| input.is_empty()) {
+            down.input = None;
+        }
+        down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.idle);
+    }
+}
+
+enum Head {
+    /// A whole head of this length is at the start of the input; its first byte came then.
+    Read(usize, Instant),
+    /// Nothing came for [`BURST`].
+    Idle,
+    /// The client has closed, or is cut.
+    End,
+    /// It gets an answer and is cut.
+    Refused(Reason),
+}
+
+async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
+    let mut scanner = Scanner::default();
+    let mut first_byte = None;
+    let head_bytes_max = down.listener.limits.head_bytes_max;
+    loop {
+        if let Some(input) = &mut down.input {
+            if first_byte.is_none() {
+                skip_empty_lines(input);
+            }
+            if !input.is_empty() {
+                let at = *first_byte.get_or_insert_with(clock::now);
+                match scanner.scan(input.unread()) {
+                    Ok(Some(length)) if length > head_bytes_max => return Head::Refused(too_large(input.unread(), &down.listener)),
+                    Ok(Some(length)) => return Head::Read(length, at),
+                    Ok(None) if input.len() >= head_bytes_max => return Head::Refused(too_large(input.unread(), &down.listener)),
+                    Ok(None) => {}
+                    Err(error) => return Head::Refused(Reason::Head(error)),
+                }
+                if input.is_full() {
+                    input.grow(head_bytes_max);
+                }
+            }
+        }
+        match (first_byte, down.requests) {
+            (Some(_), _) => {}
+            (None, 0) => down.timer.set_at(down.idle_until_ms),
+            (None, _) => down.timer.set_at(down.idle_until_ms.min(down.timer.deadline_after(BURST))),
+        }
+        let had_bytes = first_byte.is_some();
+        match read_more(down, worker).await {
+            Read::Bytes if !had_bytes => {
+                // From the first byte on, the head's own time-out holds.
+                let deadline = down.timer.deadline_after(down.listener.timeouts.header);
+                down.timer.set_at(if down.requests == 0 { deadline.min(down.idle_until_ms) } else { deadline });
+            }
+            Read::Bytes => {}
+            Read::End => return Head::End,
+            Read::Expired if had_bytes => return Head::Refused(Reason::HeaderTimeout),
+            Read::Expired if down.timer.now_ms() < down.idle_until_ms => return Head::Idle,
+            Read::Expired => return Head::End,
+        }
+    }
+}
+
+/// RFC 9112 §2.2: an empty line or two before a request line are passed over.
+fn skip_empty_lines(input: &mut super::buffer::Buffer) {
+    for _ in 0..4 {
+        if input.unread().starts_with(b"\r\n") {
+            input.consume(2);
+        }
+    }
+}
+
+/// 414 if the first line alone is too long, else 431.
+fn too_large(bytes: &[u8], listener: &Listener) -> Reason {
+    let line = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+    let in_target = line > listener.limits.target_bytes_max;
+    Reason::Head(if in_target { HeadError::TargetTooLong } else { HeadError::TooLarge })
+}
+
+enum Read {
+    Bytes,
+    End,
+    Expired,
+}
+
+/// Reads what is there; holds no buffer while nothing is.
+async fn read_more(down: &mut Downstream, worker: &Rc<Worker>) -> Read {
+    std::future::poll_fn(|cx| {
+        loop {
+            match down.transport.poll_read_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Read::End),
+                Poll::Pending if down.timer.poll_expired(cx) => return Poll::Ready(Read::Expired),
+                Poll::Pending => return Poll::Pending,
+            }
+            let input = down.input.get_or_insert_with(|| worker.buffers.small());
+            match down.transport.poll_read(cx, input.room()) {
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Poll::Ready(Read::End),
+                Poll::Ready(Ok(count)) => {
+                    input.filled(count);
+                    return Poll::Ready(Read::Bytes);
+                }
+                // The readiness was stale; it is cleared now.
+                Poll::Pending => {}
+            }
+        }
+    })
+    .await
+}
+
+/// Answers a head that was never whole or never sound, and ends the connection.
+async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> Next {
+    let in_force = settle(down, worker).0;
+    let started = clock::now();
+    let plan = Plan::new(Vec::new());
+    let mut outcome = Outcome::new(started, down.input.as_ref().map_or(0, |input| input.len() as u64));
+    record::started(down, &in_force);
+    answer::send(down, worker, &plan, None, reason, false, &mut outcome).await;
+    record::finished(down, worker, &in_force, &plan, &outcome);
+    Next::Linger
+}
+
+/// The snapshot for this request, and whether the listener is no longer in it.
+fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
+    let in_force = worker.in_force();
+    let listeners = &in_force.snapshot.listeners;
+    if listeners.get(down.listener.index).is_some_and(|listener| Arc::ptr_eq(listener, &down.listener)) {
+        return (in_force, false);
+    }
+    let found = listeners.iter().find(|listener| listener.bind == down.listener.bind).cloned();
+    match found {
+        Some(listener) => {
+            down.listener = listener;
+            (in_force, false)
+        }
+        None => (in_force, true),
+    }
+}
+
+async fn exchange(down: &mut Downstream, worker: &Rc<Worker>, head_length: usize, started: Instant) -> After {
+    let _in_flight = worker.in_flight();
+    let (in_force, gone) = settle(down, worker);
+    record::started(down, &in_force);
+    let mut plan = Plan::new(worker.scratch());
+    let mut outcome = Outcome::new(started, head_length as u64);
+    let decision = match &down.input {
+        Some(input) => plan::decide(&input.unread()[..head_length], down, &in_force, &mut plan),
+        None => Decision::Answer(None, Reason::ClientGone),
+    };
+    if let Some(input) = &mut down.input {
+        input.consume(head_length);
+    }
+    plan.keep_alive &= !gone && !worker.is_closing();
+    if let Some(most) = down.listener.requests_per_connection_max {
+        plan.keep_alive &= down.requests < most;
+    }
+    let after = match decision {
+        Decision::Forward(route, pool) => forward::forward(down, worker, &in_force, &mut plan, (route, pool), &mut outcome).await,
+        Decision::Answer(route, reason) => {
+            let keep = answer::keeps(&plan, reason);
+            answer::send(down, worker, &plan, route, reason, keep, &mut outcome).await
+        }
+    };
+    record::finished(down, worker, &in_force, &plan, &outcome);
+    worker.put_scratch(plan.head);
+    after
+}

@@ -1,0 +1,312 @@
+//! The life of a forwarded request: pick → connect or reuse → send → response head → retry or relay → observe.
+
+use super::answer;
+use super::attempt::{self, Deadlines};
+use super::connection::Downstream;
+use super::error::Reason;
+use super::exchange::After;
+use super::plan::{self, Plan};
+use super::record::Outcome;
+use super::relay;
+use super::upload::Upload;
+use super::upstream::{self, Upstream};
+use super::worker::{InForce, Worker};
+use crate::clock;
+use crate::snapshot::Pool;
+use crate::snapshot::route::Route;
+use crate::telemetry::cause::{Cause, RetryCause};
+use crate::telemetry::metrics::Place;
+use mizan_core::backend::Backend;
+use mizan_core::pool::{Claim, NoPick, Outcome as Observed, Pick};
+use mizan_core::time::Instant;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most tries that any configuration may ask for.
+pub const TRIES_MAX: usize = 8;
+
+/// A request and all that is asked on its way; borrowed from the snapshot in force.
+pub(super) struct Request<'s> {
+    pub(super) worker: &'s Rc<Worker>,
+    pub(super) in_force: &'s InForce,
+    pub(super) route: &'s Route,
+    pub(super) pool: &'s Arc<Pool>,
+    pub(super) deadlines: Deadlines,
+}
+
+/// Backends that were tried.
+#[derive(Default)]
+struct Tried {
+    ids: [u64; TRIES_MAX],
+    count: usize,
+}
+
+impl Tried {
+    fn ids(&self) -> &[u64] {
+        &self.ids[..self.count]
+    }
+
+    fn note(&mut self, backend: &Backend) {
+        if self.count < TRIES_MAX {
+            self.ids[self.count] = backend.id();
+            self.count += 1;
+        }
+    }
+}
+
+/// Why a try failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    pub(super) reason: Reason,
+    /// Provably nothing reached the backend.
+    pub(super) undelivered: bool,
+}
+
+/// Forwards a request; gives what the client's connection is good for.
+pub(super) async fn forward<'s>(
+    down: &mut Downstream,
+    worker: &'s Rc<Worker>,
+    in_force: &'s InForce,
+    plan: &mut Plan,
+    (route, pool): (&'s Arc<Route>, &'s Arc<Pool>),
+    outcome: &mut Outcome<'s>,
+) -> After {
+    let deadlines = Deadlines::new(down, pool, &route.timeouts);
+    let request = Request { worker, in_force, route, pool, deadlines };
+    (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
+    outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
+    let content_max = plan::body_bytes_max(route, &down.listener);
+    let mut upload = Upload::new(plan.framing, pool.retry.buffer_bytes_max, content_max);
+    let result = match upload.begin(down) {
+        Ok(()) => tries(down, &request, plan, &mut upload, outcome).await,
+        Err(reason) => Err(reason),
+    };
+    outcome.bytes_in += upload.read;
+    match result {
+        Ok(after) => {
+            upload.finish(down);
+            after
+        }
+        Err(reason) => {
+            if let Some(cause) = unreached(reason) {
+                in_force.series.pool(outcome.place).unreached(cause);
+            }
+            let keep = upload.is_read() && answer::keeps_after_failure(plan, reason);
+            upload.finish(down);
+            answer::send(down, worker, plan, Some(route), reason, keep, outcome).await
+        }
+    }
+}
+
+/// Tries until one backend answers. `Ok`: the client has its answer.
+async fn tries<'s>(
+    down: &mut Downstream,
+    request: &Request<'s>,
+    plan: &Plan,
+    upload: &mut Upload,
+    outcome: &mut Outcome<'s>,
+) -> Result<After, Reason> {
+    let pool = request.pool;
+    let mut tried = Tried::default();
+    let mut last: Option<Failed> = None;
+    pool.core.retry_budget().deposit(request.worker.index);
+    let tries_max = (pool.retry.tries_max as usize).min(TRIES_MAX);
+    loop {
+        let claim = match pick(down, request, plan, tried.ids()).await {
+            Ok(claim) => claim,
+            Err(reason) => return Err(last.map_or(reason, |failed| failed.reason)),
+        };
+        let backend = Arc::clone(claim.backend());
+        tried.note(&backend);
+        outcome.tries += 1;
+        outcome.place = request.in_force.series.place(Some(request.route.index), Some(pool), backend.version());
+        let may_retry = outcome.tries < tries_max as u32;
+        match one_try(down, request, plan, upload, &claim, (outcome, may_retry)).await {
+            Ok(after) => {
+                if let Some(cause) = last.and_then(|failed| unreached(failed.reason)) {
+                    request.in_force.series.pool(outcome.place).rescued(cause);
+                }
+                return Ok(after);
+            }
+            Err(failed) => {
+                if !may_retry || !is_safe(&failed, plan, pool, upload) || !has_budget(&failed, pool) {
+                    return Err(failed.reason);
+                }
+                request.in_force.series.pool(outcome.place).retried(retry_cause(failed.reason));
+                drop(claim);
+                upload.rewind();
+                last = Some(failed);
+                back_off(pool, outcome.tries).await;
+            }
+        }
+    }
+}
+
+/// One try: connect or reuse, send, wait for the head, relay. An `Err` has shown nothing to the client.
+async fn one_try<'s>(
+    down: &mut Downstream,
+    request: &Request<'s>,
+    plan: &Plan,
+    upload: &mut Upload,
+    claim: &Claim,
+    (outcome, may_retry): (&mut Outcome<'s>, bool),
+) -> Result<After, Failed> {
+    let backend = claim.backend();
+    let core = &request.pool.core;
+    let started = clock::now();
+    let mut up = match connect(down, request, backend, outcome.place).await {
+        Ok(up) => up,
+        Err(reason) => {
+            observe_failure(core, backend, reason, started);
+            return Err(Failed { reason, undelivered: true });
+        }
+    };
+    let answered = attempt::response(down, request, plan, upload, &mut up, (outcome, may_retry)).await;
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(failed) => {
+            observe_failure(core, backend, failed.reason, started);
+            return Err(failed);
+        }
+    };
+    let latency = clock::now().saturating_since(started);
+    outcome.status = response.status;
+    outcome.upstream = Some(latency);
+    if request.in_force.snapshot.settings.access_log.is_some() {
+        outcome.backend = Some(Arc::clone(backend));
+    }
+    let cells = request.in_force.series.pool(outcome.place);
+    cells.latency.record(latency);
+    let relayed = relay::relay(down, request, plan, upload, &mut up, &mut response).await;
+    outcome.bytes_out += response.written;
+    match relayed {
+        Ok(()) => {
+            observe_answer(core, backend, response.status, latency);
+            let clean = response.keep_upstream && upload.is_sent(&plan.head) && !response.has_rest();
+            let now_ms = down.timer.now_ms();
+            if !clean || !request.worker.upstreams.put(backend, request.pool, up.transport, now_ms) {
+                cells.connections_closed.add(1);
+            }
+            Ok(match (response.keep_downstream, upload.is_read()) {
+                (true, true) => After::Keep,
+                (false, true) => After::Close,
+                (_, false) => After::Linger,
+            })
+        }
+        Err(reason) => {
+            observe_failure(core, backend, reason, started);
+            cells.connections_closed.add(1);
+            outcome.reason = Some(reason);
+            // The client must see that its answer is not whole. Where the framing cannot show it, a reset does.
+            if response.is_close_delimited {
+                down.transport.reset_on_close();
+            }
+            Ok(After::Close)
+        }
+    }
+}
+
+async fn connect<'c>(down: &Downstream, request: &Request<'_>, backend: &'c Backend, place: Place) -> Result<Upstream<'c>, Reason> {
+    let cells = request.in_force.series.pool(place);
+    if let Some(up) = request.worker.upstreams.take(backend) {
+        cells.connections_reused.add(1);
+        return Ok(up);
+    }
+    down.timer.set_at(down.timer.deadline_after(request.pool.timeouts.connect).min(request.deadlines.request_ms));
+    let up = upstream::connect(backend, &down.timer).await?;
+    cells.connections_opened.add(1);
+    Ok(up)
+}
+
+/// A backend, waiting in the pool's queue while all are full.
+async fn pick(down: &mut Downstream, request: &Request<'_>, plan: &Plan, tried: &[u64]) -> Result<Claim, Reason> {
+    let pool = request.pool;
+    let attempt = || {
+        let pick = Pick { now: clock::now(), random: clock::random(), hash: plan.hash, tried };
+        pool.core.pick(&pick)
+    };
+    match attempt() {
+        Ok(claim) => Ok(claim),
+        Err(NoPick::Empty | NoPick::NoneUsable) => Err(Reason::NoBackend),
+        Err(NoPick::Saturated) => {
+            let Some(_place) = pool.waiters.enter(pool.queue.requests_max) else {
+                return Err(Reason::QueueFull);
+            };
+            super::queue::wait(down, request, attempt).await
+        }
+    }
+}
+
+fn observe_failure(core: &mizan_core::pool::Pool, backend: &Backend, reason: Reason, started: Instant) {
+    let now = clock::now();
+    let elapsed = now.saturating_since(started);
+    let observed = match (reason, reason.failure()) {
+        (Reason::RetryStatus(status), _) if status >= 500 => Observed::ServerError { status, latency: elapsed },
+        (Reason::RetryStatus(_), _) => Observed::Success { latency: elapsed },
+        (_, Some(failure)) => Observed::Failure(failure),
+        (_, None) => Observed::Aborted,
+    };
+    core.observe(now, backend, observed);
+}
+
+fn observe_answer(core: &mizan_core::pool::Pool, backend: &Backend, status: u16, latency: Duration) {
+    let observed = if status >= 500 { Observed::ServerError { status, latency } } else { Observed::Success { latency } };
+    core.observe(clock::now(), backend, observed);
+}
+
+/// Whether sending it again cannot do anything twice that must be done once.
+fn is_safe(failed: &Failed, plan: &Plan, pool: &Pool, upload: &Upload) -> bool {
+    if !upload.is_replayable() {
+        return false;
+    }
+    if failed.undelivered {
+        return true;
+    }
+    plan.idempotent
+        && match failed.reason {
+            Reason::Reset | Reason::PoolReuse | Reason::BadResponse(_) | Reason::BadInterim => pool.retry.on.reset,
+            Reason::ResponseTimeout => pool.retry.on.timeout,
+            Reason::RetryStatus(_) => true,
+            _ => false,
+        }
+}
+
+/// What provably reached nothing costs no backend anything: it draws on no budget. A status has paid already.
+fn has_budget(failed: &Failed, pool: &Pool) -> bool {
+    failed.undelivered || matches!(failed.reason, Reason::RetryStatus(_)) || pool.core.retry_budget().withdraw(clock::now())
+}
+
+/// The first further try goes to another backend at once; later ones wait, with full jitter.
+async fn back_off(pool: &Pool, tries: u32) {
+    if tries < 2 || pool.retry.backoff.is_zero() {
+        return;
+    }
+    let most = (pool.retry.backoff * 2u32.saturating_pow(tries - 2)).min(pool.retry.backoff_max);
+    let part = (clock::random() >> 11) as f64 / (1u64 << 53) as f64;
+    tokio::time::sleep(most.mul_f64(part)).await;
+}
+
+fn unreached(reason: Reason) -> Option<Cause> {
+    match reason {
+        Reason::NoBackend => Some(Cause::NoBackend),
+        Reason::QueueFull | Reason::QueueTimeout => Some(Cause::QueueFull),
+        Reason::ConnectRefused | Reason::ConnectError => Some(Cause::ConnectRefused),
+        Reason::ConnectTimeout => Some(Cause::ConnectTimeout),
+        Reason::Reset => Some(Cause::ResetBeforeResponse),
+        Reason::PoolReuse => Some(Cause::PoolReuse),
+        _ => None,
+    }
+}
+
+fn retry_cause(reason: Reason) -> RetryCause {
+    match reason {
+        Reason::ConnectRefused | Reason::ConnectError => RetryCause::ConnectRefused,
+        Reason::ConnectTimeout => RetryCause::ConnectTimeout,
+        Reason::PoolReuse => RetryCause::PoolReuse,
+        Reason::ResponseTimeout => RetryCause::Timeout,
+        Reason::RetryStatus(_) => RetryCause::Status,
+        Reason::BadResponse(_) | Reason::BadInterim => RetryCause::BadResponse,
+        _ => RetryCause::ResetBeforeResponse,
+    }
+}

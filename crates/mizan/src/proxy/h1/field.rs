@@ -1,0 +1,142 @@
+//! Header field names that Mizan looks at, and small parsers for values.
+
+/// A field by its meaning for a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Passed on as it is.
+    Other,
+    /// `Host`
+    Host,
+    /// `Content-Length`
+    ContentLength,
+    /// `Transfer-Encoding`
+    TransferEncoding,
+    /// `Connection`
+    Connection,
+    /// Hop by hop (RFC 9110 §7.6.1): `Keep-Alive`, `Proxy-Connection`, `TE`, `Upgrade`, `HTTP2-Settings`, `Proxy-Authorization`, `Proxy-Authenticate`.
+    HopByHop,
+    /// `Upgrade`
+    Upgrade,
+    /// `Expect`
+    Expect,
+    /// `X-Forwarded-For`
+    XForwardedFor,
+    /// `X-Forwarded-Proto`
+    XForwardedProto,
+    /// `X-Forwarded-Host`
+    XForwardedHost,
+    /// `Forwarded` (RFC 7239)
+    Forwarded,
+    /// `Via`
+    Via,
+    /// `X-Request-Id`
+    XRequestId,
+    /// `traceparent` (W3C Trace Context)
+    Traceparent,
+    /// `X-Upstream`, which Mizan sets on responses.
+    XUpstream,
+    /// A name with `_` where one of the identity fields has `-`: some backends fold the two.
+    IdentityLookalike,
+    /// The same for a framing field.
+    FramingLookalike,
+}
+
+/// What the field `name` means.
+pub fn classify(name: &[u8]) -> Field {
+    let field = match name.len() {
+        2 if is(name, b"te") => Field::HopByHop,
+        3 if is(name, b"via") => Field::Via,
+        4 if is(name, b"host") => Field::Host,
+        6 if is(name, b"expect") => Field::Expect,
+        7 if is(name, b"upgrade") => Field::Upgrade,
+        9 if is(name, b"forwarded") => Field::Forwarded,
+        10 => match name[0] | 0x20 {
+            b'c' if is(name, b"connection") => Field::Connection,
+            b'k' if is(name, b"keep-alive") => Field::HopByHop,
+            b'x' if is(name, b"x-upstream") => Field::XUpstream,
+            _ => Field::Other,
+        },
+        11 if is(name, b"traceparent") => Field::Traceparent,
+        12 if is(name, b"x-request-id") => Field::XRequestId,
+        14 => match name[0] | 0x20 {
+            b'c' if is(name, b"content-length") => Field::ContentLength,
+            b'h' if is(name, b"http2-settings") => Field::HopByHop,
+            _ => Field::Other,
+        },
+        15 if is(name, b"x-forwarded-for") => Field::XForwardedFor,
+        16 => match name[0] | 0x20 {
+            b'x' if is(name, b"x-forwarded-host") => Field::XForwardedHost,
+            b'p' if is(name, b"proxy-connection") => Field::HopByHop,
+            _ => Field::Other,
+        },
+        17 => match name[0] | 0x20 {
+            b't' if is(name, b"transfer-encoding") => Field::TransferEncoding,
+            b'x' if is(name, b"x-forwarded-proto") => Field::XForwardedProto,
+            _ => Field::Other,
+        },
+        18 if is(name, b"proxy-authenticate") => Field::HopByHop,
+        19 if is(name, b"proxy-authorization") => Field::HopByHop,
+        _ => Field::Other,
+    };
+    if field == Field::Other || !name.contains(&b'_') {
+        return field;
+    }
+    match field {
+        Field::ContentLength | Field::TransferEncoding => Field::FramingLookalike,
+        Field::XForwardedFor | Field::XForwardedProto | Field::XForwardedHost | Field::XRequestId | Field::XUpstream => {
+            Field::IdentityLookalike
+        }
+        _ => Field::Other,
+    }
+}
+
+/// Whether `name` is `lower` but for case and `_` for `-`. Both have one length.
+fn is(name: &[u8], lower: &[u8]) -> bool {
+    name.iter().zip(lower).all(|(byte, want)| byte.to_ascii_lowercase() == *want || (*byte == b'_' && *want == b'-'))
+}
+
+/// A token byte (RFC 9110 §5.6.2).
+pub fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The non-empty members of a comma-separated list, white space trimmed.
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(trim).filter(|member| !member.is_empty())
+}
+
+/// `value` without spaces and tabs at its ends.
+pub fn trim(value: &[u8]) -> &[u8] {
+    let start = value.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
+    let end = value.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(start, |at| at + 1);
+    &value[start..end]
+}
+
+/// A `Content-Length` value: 1 to 19 digits (so that it fits in 64 bits).
+pub fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 {
+        return None;
+    }
+    value.iter().try_fold(0u64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0')))
+}
+
+/// Whether `authority` is `uri-host [":" port]` (RFC 9110 §7.2) with a non-empty host and no user information.
+pub fn is_authority(authority: &[u8]) -> bool {
+    let (host, port) = split_port(authority);
+    let host_is_good = match host {
+        [b'[', inside @ .., b']'] => {
+            !inside.is_empty() && inside.iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+        }
+        _ => !host.is_empty() && host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte)),
+    };
+    host_is_good && port.is_none_or(|port| port.len() <= 5 && port.iter().all(u8::is_ascii_digit))
+}
+
+/// Host and port of an authority, the port without its colon.
+pub fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let from = authority.iter().rposition(|byte| *byte == b']').unwrap_or(0);
+    match authority[from..].iter().position(|byte| *byte == b':') {
+        Some(at) => (&authority[..from + at], Some(&authority[from + at + 1..])),
+        None => (authority, None),
+    }
+}

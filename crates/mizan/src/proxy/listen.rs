@@ -1,0 +1,179 @@
+//! Accepting: sockets with `SO_REUSEPORT` for each worker, evened out by handing connections over.
+
+use super::worker::{Message, Worker};
+use crate::snapshot::{Bind, Listener};
+use crate::telemetry::cause::ConnectionRefusal;
+use crate::telemetry::logging::OncePerSecond;
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long an accept loop rests when descriptors have run out and none comes free.
+const REST: Duration = Duration::from_millis(500);
+
+/// An accepted client connection, not yet tied to a runtime.
+#[derive(Debug)]
+pub struct Accepted {
+    pub(super) socket: OwnedFd,
+    /// `None`: a Unix socket.
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) listener: Arc<Listener>,
+}
+
+/// Opens one worker's socket for `listener`. All workers bind to one address; the kernel spreads connections.
+///
+/// # Errors
+/// Of the system calls; the caller names the address.
+pub fn open(listener: &Listener) -> io::Result<OwnedFd> {
+    let (domain, address) = match &listener.bind {
+        Bind::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
+        Bind::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
+    };
+    let protocol = if domain == Domain::UNIX { None } else { Some(Protocol::TCP) };
+    let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), protocol)?;
+    match &listener.bind {
+        Bind::Tcp(address) => {
+            socket.set_reuse_address(true)?;
+            socket.set_reuse_port(true)?;
+            if address.is_ipv6() {
+                // Dual stack on the unspecified address only, as everyone expects of `[::]:80`.
+                socket.set_only_v6(!address.ip().is_unspecified())?;
+            }
+        }
+        Bind::Unix(path) => remove_stale(path)?,
+    }
+    socket.bind(&address)?;
+    socket.listen(i32::try_from(listener.backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// Removes a socket file that nobody listens on any more.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(metadata) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket")),
+        Err(_) => std::fs::remove_file(path),
+    }
+}
+
+/// Accepts until told to stop; then empties the queue, so that no connection is lost, and closes.
+pub(super) async fn accept_loop(worker: Rc<Worker>, bind: Bind, socket: OwnedFd, mut stopped: watch::Receiver<bool>) {
+    let Ok(socket) = super::sys::watch_listening(socket) else {
+        tracing::error!(%bind, "cannot watch the listening socket");
+        return;
+    };
+    loop {
+        tokio::select! {
+            biased;
+            _ = stopped.changed() => break,
+            ready = socket.readable() => {
+                let Ok(mut ready) = ready else { break };
+                match accept_some(&worker, &bind, socket.get_ref()) {
+                    Drained::Empty => ready.clear_ready(),
+                    Drained::More => {}
+                    Drained::NoDescriptors => rest(&worker, &bind, &mut stopped).await,
+                }
+                // The connections just accepted get their turn before the next.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    while let Drained::More = accept_some(&worker, &bind, socket.get_ref()) {}
+}
+
+/// Stops accepting until a connection closes, and says so.
+async fn rest(worker: &Rc<Worker>, bind: &Bind, stopped: &mut watch::Receiver<bool>) {
+    static SAID: OncePerSecond = OncePerSecond::new();
+    if SAID.allow(crate::clock::now()).is_some() {
+        tracing::error!(%bind, "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)");
+    }
+    tokio::select! {
+        () = worker.descriptors_freed.notified() => {}
+        () = tokio::time::sleep(REST) => {}
+        _ = stopped.changed() => {}
+    }
+}
+
+enum Drained {
+    /// The queue is empty.
+    Empty,
+    /// There may be more.
+    More,
+    /// The process or the machine is out of descriptors or memory.
+    NoDescriptors,
+}
+
+/// Accepts a bounded number, so that a flood of connections does not starve those being served.
+fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd) -> Drained {
+    let in_force = worker.in_force();
+    let Some(listener) = Worker::listener(&in_force.snapshot, bind) else {
+        return drop_all(socket);
+    };
+    for _ in 0..16 {
+        match rustix::net::acceptfrom_with(socket.as_fd(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((client, address)) => {
+                let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
+                admit(worker, &in_force, Accepted { socket: client, peer, listener: Arc::clone(&listener) });
+            }
+            Err(rustix::io::Errno::AGAIN) => return Drained::Empty,
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS | rustix::io::Errno::NOMEM) => {
+                in_force.series.listener(listener.index).refused(ConnectionRefusal::Resources);
+                return Drained::NoDescriptors;
+            }
+            // A client that went away while it waited, or a network error of that connection alone (accept(2)).
+            Err(_) => {}
+        }
+    }
+    Drained::More
+}
+
+/// The listener is in no configuration any more: what is in its queue cannot be served by any rule.
+fn drop_all(socket: &OwnedFd) -> Drained {
+    while rustix::net::accept_with(socket.as_fd(), SocketFlags::CLOEXEC).is_ok() {}
+    Drained::Empty
+}
+
+fn admit(worker: &Rc<Worker>, in_force: &super::worker::InForce, accepted: Accepted) {
+    let cells = in_force.series.listener(accepted.listener.index);
+    let address: Option<IpAddr> = accepted.peer.map(|peer| peer.ip());
+    if !accepted.listener.networks.permits(address) {
+        cells.refused(ConnectionRefusal::Network);
+        return;
+    }
+    if worker.shared.connections() >= accepted.listener.connections_max {
+        cells.refused(ConnectionRefusal::Limit);
+        return;
+    }
+    let counts = &worker.shared.connections;
+    let own = counts[worker.index].0.load(Ordering::Relaxed);
+    let (least, fewest) = counts
+        .iter()
+        .map(|count| count.0.load(Ordering::Relaxed))
+        .enumerate()
+        .min_by_key(|(_, count)| *count)
+        .unwrap_or((worker.index, own));
+    // The hash spreads a few connections unevenly: 70:30 is common. One above the least is even enough.
+    if own > fewest + 1 && least != worker.index {
+        if let Err(unsent) = worker.shared.mailboxes[least].send(Message::Serve(accepted))
+            && let Message::Serve(accepted) = unsent.0
+        {
+            worker.serve(accepted);
+        }
+    } else {
+        worker.serve(accepted);
+    }
+}

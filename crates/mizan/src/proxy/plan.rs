@@ -1,0 +1,306 @@
+//! From a request's head to what shall be done with it: checks, route, outgoing head. No I/O and no wait.
+
+use super::connection::Downstream;
+use super::error::Reason;
+use super::h1::request::{self, RequestHead};
+use super::h1::{FIELDS_MAX, Framing, Version, field};
+use super::headers::{self, Forwarding};
+use super::worker::InForce;
+use crate::clock;
+use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
+use crate::snapshot::{HashKey, Listener, Pool};
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What became of a head.
+#[derive(Debug)]
+pub(super) enum Decision<'s> {
+    /// Goes to a backend of this pool.
+    Forward(&'s Arc<Route>, &'s Arc<Pool>),
+    /// Mizan answers.
+    Answer(Option<&'s Arc<Route>>, Reason),
+}
+
+/// What of a request outlives the parsing of its head.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The head for the backend; ready for every try.
+    pub(super) head: Vec<u8>,
+    pub(super) version: Version,
+    pub(super) framing: Framing,
+    pub(super) keep_alive: bool,
+    pub(super) is_head: bool,
+    /// May be sent twice (RFC 9110 §9.2.2), or says so itself.
+    pub(super) idempotent: bool,
+    /// The client waits for 100 before it sends its body.
+    pub(super) expects_continue: bool,
+    pub(super) hash: Option<u64>,
+    /// The client's address under the trust rule.
+    pub(super) client: Option<IpAddr>,
+    /// `X-Request-Id` in `head`.
+    pub(super) request_id: Range<usize>,
+    /// For the access log; empty unless one is written.
+    pub(super) logged: Logged,
+    /// `Location` of a redirect.
+    pub(super) location: Vec<u8>,
+}
+
+/// Pieces of the head that the access log shows.
+#[derive(Debug, Default)]
+pub(super) struct Logged {
+    pub(super) method: Vec<u8>,
+    pub(super) host: Vec<u8>,
+    pub(super) target: Vec<u8>,
+}
+
+impl Plan {
+    pub(super) fn new(head: Vec<u8>) -> Self {
+        Self {
+            head,
+            version: Version::Http11,
+            framing: Framing::None,
+            keep_alive: false,
+            is_head: false,
+            idempotent: false,
+            expects_continue: false,
+            hash: None,
+            client: None,
+            request_id: 0..0,
+            logged: Logged::default(),
+            location: Vec::new(),
+        }
+    }
+}
+
+/// Decides on the head `bytes`, and fills `plan`.
+pub(super) fn decide<'s>(bytes: &[u8], down: &Downstream, in_force: &'s InForce, plan: &mut Plan) -> Decision<'s> {
+    let listener = &*down.listener;
+    let limits = request::Limits {
+        headers_max: listener.limits.headers_max.min(FIELDS_MAX),
+        target_bytes_max: listener.limits.target_bytes_max,
+    };
+    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let head = match request::parse(bytes, &mut storage, limits) {
+        Ok(head) => head,
+        Err(error) => return Decision::Answer(None, Reason::Head(error)),
+    };
+    plan.version = head.version;
+    plan.framing = head.framing;
+    plan.keep_alive = head.keep_alive;
+    plan.is_head = head.method == "HEAD";
+    plan.expects_continue = head.expect_continue;
+    plan.idempotent = matches!(head.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
+        || head.headers.iter().any(|header| header.name.eq_ignore_ascii_case("idempotency-key"));
+    if in_force.snapshot.settings.access_log.is_some() {
+        plan.logged = Logged {
+            method: head.method.into(),
+            host: head.authority.to_vec(),
+            target: head.target.into(),
+        };
+    }
+    let trusted = down.is_trusted();
+    plan.client = match down.peer_address() {
+        Some(peer) if trusted => Some(headers::client_behind(&head, &listener.trusted, peer)),
+        peer => peer,
+    };
+    route(&head, trusted, down, in_force, plan)
+}
+
+fn route<'s>(
+    head: &RequestHead<'_, '_>,
+    trusted: bool,
+    down: &Downstream,
+    in_force: &'s InForce,
+    plan: &mut Plan,
+) -> Decision<'s> {
+    let (raw_path, query) = split_query(head.target);
+    let (path, odd) = match NormalPath::parse(raw_path.as_bytes()) {
+        Ok(parsed) => parsed,
+        Err(_) => return Decision::Answer(None, Reason::Path),
+    };
+    let host = field::split_port(head.authority).0;
+    let mut lower = [0; 256];
+    let host = lower_host(host, &mut lower);
+    let view = View { head, host, path: path.as_str(), query, client: plan.client };
+    let Some(route) = in_force.snapshot.routes.find(&down.listener.name, &view) else {
+        return Decision::Answer(None, if odd.is_some() { Reason::Path } else { Reason::NoRoute });
+    };
+    if odd.is_some() && !route.allow_odd_path {
+        return Decision::Answer(Some(route), Reason::Path);
+    }
+    if !route.networks.permits(plan.client) {
+        return Decision::Answer(Some(route), Reason::Forbidden);
+    }
+    if is_too_large(plan.framing, route, &down.listener) {
+        return Decision::Answer(Some(route), Reason::BodyTooLarge);
+    }
+    let split = match &route.action {
+        Action::Forward(split) => split,
+        Action::Redirect { location, .. } => {
+            expand(&mut plan.location, location, head, raw_path, query);
+            return Decision::Answer(Some(route), Reason::Redirect);
+        }
+        Action::Respond { .. } => return Decision::Answer(Some(route), Reason::Respond),
+    };
+    let pool = choose(split, &view);
+    plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
+    let random = (clock::random(), clock::random());
+    let forwarding = Forwarding { peer: down.peer_text(), trusted, random };
+    let rewritten;
+    let target = match &route.rewrite {
+        None => head.target.as_bytes(),
+        Some(rewrite) => {
+            rewritten = rewrite_target(rewrite, route, path.as_str(), query);
+            rewritten.as_slice()
+        }
+    };
+    plan.request_id = headers::write_request(&mut plan.head, head, target, &route.request_headers, &forwarding);
+    Decision::Forward(route, pool)
+}
+
+fn split_query(target: &str) -> (&str, Option<&[u8]>) {
+    match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.as_bytes())),
+        None => (target, None),
+    }
+}
+
+/// `host` in lower case, in `room`; a longer one than any name can be matches nothing.
+fn lower_host<'r>(host: &[u8], room: &'r mut [u8; 256]) -> &'r str {
+    let length = host.len().min(room.len());
+    room[..length].copy_from_slice(&host[..length]);
+    room[..length].make_ascii_lowercase();
+    std::str::from_utf8(&room[..length]).unwrap_or("")
+}
+
+fn is_too_large(framing: Framing, route: &Route, listener: &Listener) -> bool {
+    let most = body_bytes_max(route, listener);
+    matches!((framing, most), (Framing::Length(length), Some(most)) if length > most)
+}
+
+/// The largest body that this route takes.
+pub(super) fn body_bytes_max(route: &Route, listener: &Listener) -> Option<u64> {
+    route.body_bytes_max.or(listener.body_bytes_max)
+}
+
+fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
+    if split.pools.len() == 1 {
+        return &split.pools[0].0;
+    }
+    let point = split.key.as_ref().and_then(|key| hash_of(key, view)).unwrap_or_else(clock::random);
+    split.choose(point)
+}
+
+/// FNV-1a over the key's bytes, then mixed (the finalizer of MurmurHash3): a key must go the same way in every
+/// instance and version. `None` if the request has no such key.
+fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
+    match key {
+        HashKey::ClientAddress => match view.client? {
+            IpAddr::V4(address) => Some(hash(&address.octets())),
+            IpAddr::V6(address) => Some(hash(&address.octets())),
+        },
+        HashKey::Header(name) => view.header(name).map(hash),
+        HashKey::Path => Some(hash(view.path.as_bytes())),
+        HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(hash),
+        HashKey::Cookie(name) => parameter(view.header("cookie")?, b';', name.as_bytes()).map(hash),
+    }
+}
+
+/// The value of the first `name=value` in `text`, parts parted by `separator`.
+fn parameter<'t>(text: &'t [u8], separator: u8, name: &[u8]) -> Option<&'t [u8]> {
+    text.split(|byte| *byte == separator)
+        .map(field::trim)
+        .find_map(|part| part.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")))
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    sum ^ (sum >> 33)
+}
+
+/// The target for the backend after a rewrite, query included. What the rewrite yields is made a valid target.
+fn rewrite_target(rewrite: &Rewrite, route: &Route, path: &str, query: Option<&[u8]>) -> Vec<u8> {
+    use crate::snapshot::route::PathMatch;
+    let mut target: Vec<u8> = match (rewrite, &route.path) {
+        (Rewrite::Prefix(to), PathMatch::Prefix(from) | PathMatch::Exact(from)) => {
+            let rest = path.strip_prefix(from.trim_end_matches('/')).unwrap_or(path);
+            format!("{}{rest}", to.trim_end_matches('/')).into_bytes()
+        }
+        (Rewrite::Prefix(to), PathMatch::Regex(_)) => to.clone().into_bytes(),
+        (Rewrite::Regex { pattern, replacement }, _) => {
+            pattern.replace(path.as_bytes(), replacement.as_bytes()).into_owned()
+        }
+    };
+    target.retain(|byte| (0x21..=0x7e).contains(byte) && *byte != b'#');
+    if target.first() != Some(&b'/') {
+        target.insert(0, b'/');
+    }
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    target
+}
+
+/// A redirect's `Location`; the pieces of the request are already free of control bytes.
+fn expand(out: &mut Vec<u8>, template: &str, head: &RequestHead<'_, '_>, path: &str, query: Option<&[u8]>) {
+    let mut rest = template;
+    while let Some(at) = rest.find('{') {
+        out.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at..];
+        let names: [(&str, &[u8]); 3] =
+            [("{scheme}", b"http"), ("{host}", field::split_port(head.authority).0), ("{path}", path.as_bytes())];
+        if let Some((name, value)) = names.iter().find(|(name, _)| rest.starts_with(name)) {
+            out.extend_from_slice(value);
+            rest = &rest[name.len()..];
+        } else if let Some(after) = rest.strip_prefix("{query}") {
+            if let Some(query) = query {
+                out.push(b'?');
+                out.extend_from_slice(query);
+            }
+            rest = after;
+        } else {
+            out.push(b'{');
+            rest = &rest[1..];
+        }
+    }
+    out.extend_from_slice(rest.as_bytes());
+}
+
+struct View<'a, 'h, 'b> {
+    head: &'a RequestHead<'h, 'b>,
+    host: &'a str,
+    path: &'a str,
+    query: Option<&'a [u8]>,
+    client: Option<IpAddr>,
+}
+
+impl RequestView for View<'_, '_, '_> {
+    fn method(&self) -> &[u8] {
+        self.head.method.as_bytes()
+    }
+
+    fn host(&self) -> &str {
+        self.host
+    }
+
+    fn path(&self) -> &str {
+        self.path
+    }
+
+    fn query(&self) -> Option<&[u8]> {
+        self.query
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+    }
+
+    fn client(&self) -> Option<IpAddr> {
+        self.client
+    }
+}

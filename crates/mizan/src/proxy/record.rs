@@ -1,0 +1,113 @@
+//! What is kept of a request that has ended: counters and a line of the access log.
+
+use super::connection::Downstream;
+use super::error::Reason;
+use super::h1::Version;
+use super::plan::Plan;
+use super::worker::{InForce, Worker};
+use crate::clock;
+use crate::snapshot::route::Route;
+use crate::snapshot::Pool;
+use crate::telemetry::access_log::AccessRecord;
+use crate::telemetry::metrics::{Finished, Place};
+use mizan_core::backend::Backend;
+use mizan_core::time::Instant;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) struct Outcome<'s> {
+    pub(super) started: Instant,
+    /// What the client was sent; 0 for nothing.
+    pub(super) status: u16,
+    /// Why, where it was not the backend's own answer whole.
+    pub(super) reason: Option<Reason>,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) tries: u32,
+    /// From the last try's start to its response head.
+    pub(super) upstream: Option<Duration>,
+    /// For the access log; not set without one.
+    pub(super) backend: Option<Arc<Backend>>,
+    pub(super) route: Option<&'s Route>,
+    pub(super) pool: Option<&'s Pool>,
+    pub(super) place: Place,
+}
+
+impl Outcome<'_> {
+    pub(super) fn new(started: Instant, bytes_in: u64) -> Self {
+        Self {
+            started,
+            status: 0,
+            reason: None,
+            bytes_in,
+            bytes_out: 0,
+            tries: 0,
+            upstream: None,
+            backend: None,
+            route: None,
+            pool: None,
+            place: Place::NOWHERE,
+        }
+    }
+}
+
+/// Position of the connection's listener in the snapshot; the first if it is no longer in it.
+fn listener_index(down: &Downstream, in_force: &InForce) -> usize {
+    let index = down.listener.index;
+    if index < in_force.snapshot.listeners.len() { index } else { 0 }
+}
+
+/// A request has begun.
+pub(super) fn started(down: &Downstream, in_force: &InForce) {
+    in_force.series.listener(listener_index(down, in_force)).started();
+}
+
+/// A request has ended.
+pub(super) fn finished(down: &Downstream, worker: &Rc<Worker>, in_force: &InForce, plan: &Plan, outcome: &Outcome<'_>) {
+    let duration = clock::now().saturating_since(outcome.started);
+    in_force.series.finished(&Finished {
+        listener: listener_index(down, in_force),
+        place: outcome.place,
+        status: outcome.status,
+        reason: outcome.reason.map(Reason::code),
+        duration,
+        bytes_in: outcome.bytes_in,
+        bytes_out: outcome.bytes_out,
+    });
+    let Some(settings) = &in_force.snapshot.settings.access_log else {
+        return;
+    };
+    let mut logger = worker.access_log.borrow_mut();
+    let Some(logger) = logger.as_mut() else {
+        return;
+    };
+    let backend = outcome.backend.as_deref();
+    logger.write(
+        &AccessRecord {
+            wall: clock::wall(),
+            listener: &down.listener.name,
+            client: plan.client.map(|address| std::net::SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))),
+            method: &plan.logged.method,
+            host: &plan.logged.host,
+            target: &plan.logged.target,
+            protocol: if plan.version == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" },
+            status: outcome.status,
+            reason: outcome.reason.map(Reason::code),
+            route: outcome.route.as_ref().map_or("", |route| &route.name),
+            pool: outcome.pool.as_ref().map_or("", |pool| &pool.name),
+            backend: backend.map_or("", |backend| backend.key()),
+            version: backend.map_or("", |backend| backend.version()),
+            tries: outcome.tries,
+            bytes_in: outcome.bytes_in,
+            bytes_out: outcome.bytes_out,
+            duration,
+            upstream: outcome.upstream,
+            request_id: plan.head.get(plan.request_id.clone()).unwrap_or_default(),
+            traceparent: b"",
+        },
+        settings,
+    );
+}

@@ -1,0 +1,313 @@
+//! The response on its way to the client: by its framing, without being re-assembled.
+
+use super::body::Body;
+use super::buffer::Buffer;
+use super::connection::Downstream;
+use super::error::Reason;
+use super::forward::Request;
+use super::h1::Framing;
+use super::h1::chunked::Piece;
+use super::meter::Meter;
+use super::plan::Plan;
+use super::splice;
+use super::upload::{Progress, Upload};
+use super::upstream::Upstream;
+use super::watch::Watch;
+use std::io::{IoSlice, Write};
+use std::task::{Context, Poll};
+
+/// Body bytes up to this many are copied behind the head, so that both leave in one plain write; above, a
+/// gathering write is cheaper than the copy.
+const COPY_MAX: usize = 4 << 10;
+
+/// A response whose head is written to `out` and whose body flows.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) status: u16,
+    /// What is left of the backend's body.
+    pub(super) body: Body,
+    /// The client sees the end of its answer only by the end of the connection.
+    pub(super) is_close_delimited: bool,
+    pub(super) keep_upstream: bool,
+    pub(super) keep_downstream: bool,
+    pub(super) framing_out: Framing,
+    /// The client's framing is another than the backend's.
+    pub(super) recode: bool,
+    pub(super) input: Option<Buffer>,
+    /// Bytes to write before those of `input`: the head, and recoded pieces.
+    pub(super) out: Vec<u8>,
+    pub(super) out_sent: usize,
+    /// Bytes at the front of `input` that belong to the body and may be written.
+    pub(super) checked: usize,
+    /// Bytes written to the client.
+    pub(super) written: u64,
+}
+
+/// Relays `response` to its end.
+///
+/// # Errors
+/// The client got a part; its connection must not end as if that were all.
+pub(super) async fn relay(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    plan: &Plan,
+    upload: &mut Upload,
+    up: &mut Upstream<'_>,
+    response: &mut Response,
+) -> Result<(), Reason> {
+    response.take_input()?;
+    if response.checked > 0 && response.checked <= COPY_MAX {
+        response.copy_checked();
+    }
+    let mut flow = Flow::new(upload.is_sent(&plan.head));
+    let result = loop {
+        let step = std::future::poll_fn(|cx| {
+            if !flow.upload_over {
+                let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
+                flow.upload_over = matches!(progress, Progress::Sent | Progress::Refused | Progress::Faulty(_));
+            }
+            flow.poll(cx, down, request, up, response)
+        })
+        .await;
+        match step {
+            Ok(Step::Done) => break Ok(()),
+            Ok(Step::Splice) => match splice::relay(down, request, up, response).await {
+                Ok(()) => {}
+                Err(reason) => break Err(reason),
+            },
+            Err(reason) => break Err(reason),
+        }
+    };
+    request.worker.put_scratch(std::mem::take(&mut response.out));
+    result
+}
+
+enum Step {
+    /// Everything is written.
+    Done,
+    /// Everything read so far is written, and enough is left to be worth a splice.
+    Splice,
+}
+
+/// The poll state of a relay.
+struct Flow {
+    upload_over: bool,
+    watch: Watch,
+    meter: Meter,
+    /// Deadline of what is being waited for.
+    phase: (u64, Reason),
+    /// Bytes moved when the phase began.
+    mark: u64,
+    read: u64,
+}
+
+impl Flow {
+    fn new(upload_over: bool) -> Self {
+        Self { upload_over, watch: Watch::default(), meter: Meter::default(), phase: (u64::MAX, Reason::ResponseIdle), mark: u64::MAX, read: 0 }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+        request: &Request<'_>,
+        up: &mut Upstream<'_>,
+        response: &mut Response,
+    ) -> Poll<Result<Step, Reason>> {
+        loop {
+            match response.poll_write(cx, down) {
+                Poll::Ready(Ok(())) => self.meter.go_on(down.timer.now_ms()),
+                Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason)),
+                Poll::Pending => return self.await_client(cx, down, request, response),
+            }
+            if response.body.is_done() {
+                return Poll::Ready(Ok(Step::Done));
+            }
+            if self.upload_over && splice::is_worth_it(&response.body, response.recode, down, up) {
+                return Poll::Ready(Ok(Step::Splice));
+            }
+            match response.poll_read(cx, request, up) {
+                Poll::Ready(Ok(count)) => self.read += count as u64,
+                Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason)),
+                Poll::Pending => return self.await_backend(cx, down, request),
+            }
+        }
+    }
+
+    fn await_backend(&mut self, cx: &mut Context<'_>, down: &mut Downstream, request: &Request<'_>) -> Poll<Result<Step, Reason>> {
+        if self.upload_over
+            && let Some(reason) = self.watch.poll(cx, down, request.worker)
+        {
+            return Poll::Ready(Err(reason));
+        }
+        if self.phase.1 != Reason::ResponseIdle || self.mark != self.read {
+            self.mark = self.read;
+            self.phase = (down.timer.deadline_after(request.deadlines.response_idle), Reason::ResponseIdle);
+        }
+        self.poll_time(cx, down, request)
+    }
+
+    fn await_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+        request: &Request<'_>,
+        response: &Response,
+    ) -> Poll<Result<Step, Reason>> {
+        let taken = response.written.saturating_sub(down.transport.unacknowledged().unwrap_or(0) as u64);
+        let now_ms = down.timer.now_ms();
+        let rate = down.listener.min_rate.download_bytes_per_second;
+        let grace = down.listener.min_rate.grace;
+        self.meter.wait(now_ms);
+        if self.meter.is_too_slow(now_ms, taken, rate, grace) {
+            return Poll::Ready(Err(Reason::SendTimeout));
+        }
+        if self.phase.1 != Reason::SendTimeout || self.mark != taken {
+            self.mark = taken;
+            self.phase = (down.timer.deadline_after(down.listener.timeouts.send), Reason::SendTimeout);
+        }
+        // What the client takes out of the kernel's buffer wakes nobody: look again within a second.
+        let look_again_ms = down.timer.deadline_after(std::time::Duration::from_secs(1));
+        let result = self.poll_time(cx, down, request);
+        if result.is_pending() {
+            down.timer.set_at(look_again_ms.min(self.phase.0).min(request.deadlines.request_ms));
+        }
+        result
+    }
+
+    fn poll_time(&self, cx: &Context<'_>, down: &Downstream, request: &Request<'_>) -> Poll<Result<Step, Reason>> {
+        let request_ms = request.deadlines.request_ms;
+        down.timer.set_at(self.phase.0.min(request_ms).min(self.watch.deadline_ms()));
+        if !down.timer.poll_expired(cx) {
+            return Poll::Pending;
+        }
+        let now_ms = down.timer.now_ms();
+        Poll::Ready(Err(match () {
+            () if self.watch.deadline_ms() <= now_ms => Reason::ClientGone,
+            () if request_ms <= now_ms => Reason::RequestTimeout,
+            () => self.phase.1,
+        }))
+    }
+}
+
+impl Response {
+    /// Whether bytes came behind the body: such a connection is not used again.
+    pub(super) fn has_rest(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| !input.is_empty())
+    }
+
+    /// Writes `out`, then what was checked; ready when nothing of them is left.
+    fn poll_write(&mut self, cx: &mut Context<'_>, down: &mut Downstream) -> Poll<Result<(), Reason>> {
+        loop {
+            let first = &self.out[self.out_sent..];
+            let second = self.input.as_ref().map_or(&b""[..], |input| &input.unread()[..self.checked]);
+            let written = match (first, second) {
+                ([], []) => {
+                    self.out.clear();
+                    self.out_sent = 0;
+                    return Poll::Ready(Ok(()));
+                }
+                (bytes, []) | ([], bytes) => down.transport.poll_write(cx, bytes),
+                (first, second) => down.transport.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)]),
+            };
+            match written {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    let of_out = count.min(first.len());
+                    self.out_sent += of_out;
+                    self.written += count as u64;
+                    self.checked -= count - of_out;
+                    if let Some(input) = &mut self.input {
+                        input.consume(count - of_out);
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(Err(Reason::ClientGone)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Reads once; the buffer is taken when bytes are there and given back when they are gone.
+    fn poll_read(&mut self, cx: &mut Context<'_>, request: &Request<'_>, up: &mut Upstream<'_>) -> Poll<Result<usize, Reason>> {
+        loop {
+            match up.transport.poll_read_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ResponseCut)),
+                Poll::Pending => {
+                    if self.input.as_ref().is_some_and(Buffer::is_empty) {
+                        self.input = None;
+                    }
+                    return Poll::Pending;
+                }
+            }
+            let input = self.input.get_or_insert_with(|| request.worker.buffers.large());
+            match up.transport.poll_read(cx, input.room()) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(self.end()),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ResponseCut)),
+                Poll::Ready(Ok(count)) => {
+                    input.filled(count);
+                    return Poll::Ready(self.take_input().map(|()| count));
+                }
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// The backend has closed: the end of a body that is delimited so, a cut of any other.
+    fn end(&mut self) -> Result<usize, Reason> {
+        if !matches!(self.body, Body::UntilClose) {
+            return Err(Reason::ResponseCut);
+        }
+        self.body = Body::Done;
+        if self.framing_out == Framing::Chunked {
+            self.out.extend_from_slice(b"0\r\n\r\n");
+        }
+        Ok(0)
+    }
+
+    /// Checks what was read, and recodes it where the framings differ.
+    fn take_input(&mut self) -> Result<(), Reason> {
+        let Some(input) = &mut self.input else {
+            return Ok(());
+        };
+        if !self.recode {
+            let (taken, _) = self.body.take(&input.unread()[self.checked..]).map_err(Reason::BadResponseChunk)?;
+            self.checked += taken;
+            return Ok(());
+        }
+        while !input.is_empty() {
+            match &mut self.body {
+                Body::Chunked(chunked) => match chunked.next(input.unread()).map_err(Reason::BadResponseChunk)? {
+                    Piece::End => {
+                        self.body = Body::Done;
+                        break;
+                    }
+                    Piece::Framing(length) => input.consume(length),
+                    Piece::Data(length) => {
+                        self.out.extend_from_slice(&input.unread()[..length]);
+                        input.consume(length);
+                    }
+                },
+                Body::UntilClose => {
+                    // Writing to a vector cannot fail.
+                    let _ = write!(self.out, "{:x}\r\n", input.len());
+                    self.out.extend_from_slice(input.unread());
+                    self.out.extend_from_slice(b"\r\n");
+                    input.consume(input.len());
+                }
+                Body::Done | Body::Length(_) => break,
+            }
+        }
+        if matches!(&self.body, Body::Chunked(chunked) if chunked.is_ended()) {
+            self.body = Body::Done;
+        }
+        Ok(())
+    }
+
+    fn copy_checked(&mut self) {
+        if let Some(input) = &mut self.input {
+            self.out.extend_from_slice(&input.unread()[..self.checked]);
+            input.consume(self.checked);
+            self.checked = 0;
+        }
+    }
+}

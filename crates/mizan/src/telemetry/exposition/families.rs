@@ -1,0 +1,414 @@
+//! Every metric: its name, what it says, and where its numbers come from.
+
+use super::{Family, Kind, Samples, Scrape};
+use crate::telemetry::cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
+use crate::telemetry::histogram::Merged;
+use crate::telemetry::metrics::{BackendTotals, Counter, ListenerCells, PoolCells};
+use mizan_core::pool::{BackendStatus, PoolStatus};
+use std::sync::atomic::Ordering;
+
+const LISTENER: &[&str] = &["listener"];
+const POOL: &[&str] = &["pool"];
+const POOL_VERSION: &[&str] = &["pool", "version"];
+const POOL_VERSION_CAUSE: &[&str] = &["pool", "version", "cause"];
+const BACKEND: &[&str] = &["pool", "backend", "version"];
+
+/// Every metric, sorted by name.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "mizan_access_log_dropped_lines_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Access log lines lost because the writer was behind or could not write.",
+        write: |scrape, samples| {
+            samples.sample(
+                &[],
+                scrape.metrics.access_log_dropped.load(Ordering::Relaxed),
+            )
+        },
+    },
+    Family {
+        name: "mizan_backend_failures_total",
+        kind: Kind::Counter,
+        labels: BACKEND,
+        help: "Tries that failed at the backend, and its answers with a status of 500 or more.",
+        write: |scrape, samples| backend_counter(scrape, samples, |totals| totals.failures),
+    },
+    Family {
+        name: "mizan_backend_in_flight",
+        kind: Kind::Gauge,
+        labels: BACKEND,
+        help: "Requests that the backend holds now.",
+        write: |scrape, samples| {
+            backend_gauge(scrape, samples, |backend| u64::from(backend.in_flight))
+        },
+    },
+    Family {
+        name: "mizan_backend_requests_total",
+        kind: Kind::Counter,
+        labels: BACKEND,
+        help: "Tries at the backend.",
+        write: |scrape, samples| backend_counter(scrape, samples, |totals| totals.requests),
+    },
+    Family {
+        name: "mizan_backend_usable",
+        kind: Kind::Gauge,
+        labels: BACKEND,
+        help: "1 while the backend may get new requests; why not is in `mizan status`.",
+        write: |scrape, samples| {
+            backend_gauge(scrape, samples, |backend| u64::from(backend.usable))
+        },
+    },
+    Family {
+        name: "mizan_build_info",
+        kind: Kind::Gauge,
+        labels: &["version"],
+        help: "1, with the version of Mizan.",
+        write: |_, samples| samples.sample(&[env!("CARGO_PKG_VERSION")], 1),
+    },
+    Family {
+        name: "mizan_config_generation",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "Number of the configuration in force.",
+        write: |scrape, samples| {
+            samples.sample(&[], scrape.metrics.generation.load(Ordering::Relaxed))
+        },
+    },
+    Family {
+        name: "mizan_config_loaded_timestamp_seconds",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "When the configuration came into force, since the Unix epoch.",
+        write: |scrape, samples| {
+            let ms = scrape.metrics.loaded_at_ms.load(Ordering::Relaxed);
+            samples.sample(&[], ms as f64 / 1e3);
+        },
+    },
+    Family {
+        name: "mizan_connections",
+        kind: Kind::Gauge,
+        labels: LISTENER,
+        help: "Client connections that are open.",
+        write: |scrape, samples| {
+            listener(scrape, samples, |cells| {
+                cells
+                    .connections_accepted
+                    .get()
+                    .wrapping_sub(cells.connections_closed.get())
+            });
+        },
+    },
+    Family {
+        name: "mizan_connections_accepted_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Client connections accepted and served.",
+        write: |scrape, samples| {
+            listener(scrape, samples, |cells| cells.connections_accepted.get())
+        },
+    },
+    Family {
+        name: "mizan_connections_closed_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Client connections that have ended.",
+        write: |scrape, samples| listener(scrape, samples, |cells| cells.connections_closed.get()),
+    },
+    Family {
+        name: "mizan_connections_refused_total",
+        kind: Kind::Counter,
+        labels: &["listener", "cause"],
+        help: "Client connections that were not served.",
+        write: connections_refused,
+    },
+    Family {
+        name: "mizan_own_answers_total",
+        kind: Kind::Counter,
+        labels: &["cause", "code"],
+        help: "Answers that Mizan made itself, by reason code and status.",
+        write: own_answers,
+    },
+    Family {
+        name: "mizan_pool_backends",
+        kind: Kind::Gauge,
+        labels: POOL,
+        help: "Backends of the pool.",
+        write: |scrape, samples| pool_gauge(scrape, samples, |pool| pool.total),
+    },
+    Family {
+        name: "mizan_pool_backends_usable",
+        kind: Kind::Gauge,
+        labels: POOL,
+        help: "Backends of the pool that may get new requests.",
+        write: |scrape, samples| {
+            pool_gauge(scrape, samples, |pool| {
+                pool.backends
+                    .iter()
+                    .filter(|backend| backend.usable)
+                    .count()
+            })
+        },
+    },
+    Family {
+        name: "mizan_pool_panic",
+        kind: Kind::Gauge,
+        labels: POOL,
+        help: "1 while so few backends look healthy that health is ignored.",
+        write: |scrape, samples| pool_gauge(scrape, samples, |pool| usize::from(pool.panic)),
+    },
+    Family {
+        name: "mizan_received_bytes_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Bytes of requests read from clients.",
+        write: |scrape, samples| listener(scrape, samples, |cells| cells.bytes_in.get()),
+    },
+    Family {
+        name: "mizan_reloads_total",
+        kind: Kind::Counter,
+        labels: &["code"],
+        help: "Reloads by result.",
+        write: |scrape, samples| {
+            for result in ReloadResult::ALL {
+                let count = scrape.metrics.reloads[*result as usize].load(Ordering::Relaxed);
+                samples.sample(&[result.as_str()], count);
+            }
+        },
+    },
+    Family {
+        name: "mizan_request_duration_seconds",
+        kind: Kind::Histogram,
+        labels: LISTENER,
+        help: "From a request's first byte to its answer's last.",
+        write: |scrape, samples| {
+            for (name, slots) in &scrape.totals.listeners {
+                samples.histogram(&[name], &merged(slots.made().map(|cells| &cells.duration)));
+            }
+        },
+    },
+    Family {
+        name: "mizan_requests_in_flight",
+        kind: Kind::Gauge,
+        labels: LISTENER,
+        help: "Requests that have begun and not ended.",
+        write: |scrape, samples| {
+            listener(scrape, samples, |cells| {
+                cells
+                    .requests_started
+                    .get()
+                    .wrapping_sub(cells.requests_finished.get())
+            });
+        },
+    },
+    Family {
+        name: "mizan_requests_total",
+        kind: Kind::Counter,
+        labels: &["listener", "route", "pool", "version", "code"],
+        help: "Requests that have ended, by class of status; `none`: the client was sent nothing.",
+        write: requests,
+    },
+    Family {
+        name: "mizan_rescued_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION_CAUSE,
+        help: "Requests that would have reached nothing, saved by a retry.",
+        write: |scrape, samples| {
+            pool_causes(
+                scrape,
+                |labels, cells| samples.counted(labels, cells),
+                |cells, cause| &cells.rescued[cause],
+            );
+        },
+    },
+    Family {
+        name: "mizan_retries_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION_CAUSE,
+        help: "Tries beyond a request's first, by what failed before.",
+        write: retries,
+    },
+    Family {
+        name: "mizan_sent_bytes_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Bytes of answers written to clients.",
+        write: |scrape, samples| listener(scrape, samples, |cells| cells.bytes_out.get()),
+    },
+    Family {
+        name: "mizan_start_time_seconds",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "When the process started, since the Unix epoch.",
+        write: |scrape, samples| {
+            samples.sample(&[], scrape.metrics.started_at.as_millis() as f64 / 1e3)
+        },
+    },
+    Family {
+        name: "mizan_unreached_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION_CAUSE,
+        help: "Requests that reached nothing.",
+        write: |scrape, samples| {
+            pool_causes(
+                scrape,
+                |labels, count| samples.sample(labels, count),
+                |cells, cause| &cells.unreached[cause],
+            );
+        },
+    },
+    Family {
+        name: "mizan_upstream_connections",
+        kind: Kind::Gauge,
+        labels: POOL_VERSION,
+        help: "Connections to backends that are open.",
+        write: |scrape, samples| {
+            pool(scrape, samples, |cells| {
+                cells
+                    .connections_opened
+                    .get()
+                    .wrapping_sub(cells.connections_closed.get())
+            });
+        },
+    },
+    Family {
+        name: "mizan_upstream_connections_idle",
+        kind: Kind::Gauge,
+        labels: POOL_VERSION,
+        help: "Connections to backends that wait for a request.",
+        write: |scrape, samples| pool(scrape, samples, |cells| cells.connections_idle.get()),
+    },
+    Family {
+        name: "mizan_upstream_connections_opened_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION,
+        help: "Connections to backends opened.",
+        write: |scrape, samples| pool(scrape, samples, |cells| cells.connections_opened.get()),
+    },
+    Family {
+        name: "mizan_upstream_connections_reused_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION,
+        help: "Requests sent on a connection to a backend that was used before.",
+        write: |scrape, samples| pool(scrape, samples, |cells| cells.connections_reused.get()),
+    },
+    Family {
+        name: "mizan_upstream_latency_seconds",
+        kind: Kind::Histogram,
+        labels: POOL_VERSION,
+        help: "From a request's last byte sent to the end of the response head, for each try that got one.",
+        write: |scrape, samples| {
+            for ((pool, version), slots) in &scrape.totals.pools {
+                let histogram = merged(slots.made().map(|cells| &cells.latency));
+                if histogram.count() > 0 {
+                    samples.histogram(&[pool, version], &histogram);
+                }
+            }
+        },
+    },
+];
+
+fn merged<'a>(histograms: impl Iterator<Item = &'a crate::telemetry::Histogram>) -> Merged {
+    let mut merged = Merged::default();
+    histograms.for_each(|histogram| merged.add(histogram));
+    merged
+}
+
+/// Adds up workers. Wrapping: one worker's part of a gauge may be below zero.
+fn sum(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::wrapping_add)
+}
+
+fn listener(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&ListenerCells) -> u64) {
+    for (name, slots) in &scrape.totals.listeners {
+        samples.sample(&[name], sum(slots.made().map(value)));
+    }
+}
+
+fn connections_refused(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for (name, slots) in &scrape.totals.listeners {
+        for cause in ConnectionRefusal::ALL {
+            let count = sum(slots
+                .made()
+                .map(|cells| cells.refused[*cause as usize].get()));
+            samples.sample(&[name, cause.as_str()], count);
+        }
+    }
+}
+
+fn own_answers(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for ((reason, status), count) in scrape.metrics.answers() {
+        samples.sample(&[reason, &status.to_string()], count);
+    }
+}
+
+fn requests(scrape: &Scrape<'_>, samples: &mut Samples) {
+    const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+    for (key, slots) in &scrape.totals.requests {
+        for (at, class) in CLASSES.iter().enumerate() {
+            let count = sum(slots.made().map(|cells| cells.classes[at].get()));
+            samples.counted(
+                &[&key.listener, &key.route, &key.pool, &key.version, class],
+                count,
+            );
+        }
+    }
+}
+
+/// Gauges and counters of (pool, version) that some worker has used.
+fn pool(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolCells) -> u64) {
+    for ((pool, version), slots) in &scrape.totals.pools {
+        if slots.made().next().is_some() {
+            samples.sample(&[pool, version], sum(slots.made().map(value)));
+        }
+    }
+}
+
+fn pool_causes(
+    scrape: &Scrape<'_>,
+    mut sample: impl FnMut(&[&str], u64),
+    counter: fn(&PoolCells, usize) -> &Counter,
+) {
+    for ((pool, version), slots) in &scrape.totals.pools {
+        for cause in Cause::ALL {
+            let count = sum(slots
+                .made()
+                .map(|cells| counter(cells, *cause as usize).get()));
+            sample(&[pool, version, cause.as_str()], count);
+        }
+    }
+}
+
+fn retries(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for ((pool, version), slots) in &scrape.totals.pools {
+        for cause in RetryCause::ALL {
+            let count = sum(slots
+                .made()
+                .map(|cells| cells.retries[*cause as usize].get()));
+            samples.counted(&[pool, version, cause.as_str()], count);
+        }
+    }
+}
+
+fn backend_counter(scrape: &Scrape<'_>, samples: &mut Samples, count: fn(&BackendTotals) -> u64) {
+    for (name, pool) in &scrape.pools {
+        for backend in &pool.backends {
+            let totals = scrape.totals.backend(name, &backend.key);
+            samples.sample(&[name, &backend.key, &backend.version], count(&totals));
+        }
+    }
+}
+
+fn backend_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&BackendStatus) -> u64) {
+    for (name, pool) in &scrape.pools {
+        for backend in &pool.backends {
+            samples.sample(&[name, &backend.key, &backend.version], value(backend));
+        }
+    }
+}
+
+fn pool_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolStatus) -> usize) {
+    for (name, pool) in &scrape.pools {
+        samples.sample(&[name], value(pool));
+    }
+}

@@ -1,0 +1,70 @@
+use super::*;
+use crate::telemetry::{Cause, Finished, ReloadResult, RetryCause, fixture};
+use std::time::Duration;
+
+#[test]
+fn the_text_is_the_committed_one() {
+    let snapshot = fixture::snapshot(&["web"], &[("api", &["v1", "v2"])], &[("all", &["api"])]);
+    let metrics = Metrics::new(2, Duration::from_millis(1_767_225_600_500));
+    metrics.loaded(1, Duration::from_secs(1_767_225_601));
+    metrics.reloaded(ReloadResult::Refused);
+    let worker = metrics.register(&snapshot).worker(1);
+    let place = worker.place(Some(0), Some(&snapshot.pools["api"]), "v2");
+    worker.listener(0).connections_accepted.add(2);
+    worker.listener(0).started();
+    worker.listener(0).started();
+    let pool = worker.pool(place);
+    pool.latency.record(Duration::from_micros(900));
+    pool.retried(RetryCause::ConnectRefused);
+    pool.rescued(Cause::ConnectRefused);
+    pool.connections_opened.add(1);
+    metrics.backend(1, "api", "10.0.0.1:8001").requests.add(1);
+    worker.finished(&Finished {
+        listener: 0,
+        place,
+        status: 200,
+        reason: None,
+        duration: Duration::from_millis(1),
+        bytes_in: 80,
+        bytes_out: 1200,
+    });
+    insta::assert_snapshot!(render(&metrics, &snapshot, Instant::default()));
+}
+
+#[test]
+fn metrics_are_sorted_and_named_by_the_rules() {
+    assert!(FAMILIES.is_sorted_by(|one, two| one.name < two.name));
+    const LABELS: [&str; 7] = [
+        "listener", "route", "pool", "backend", "version", "cause", "code",
+    ];
+    for family in FAMILIES {
+        assert!(family.name.starts_with("mizan_"), "{}", family.name);
+        assert_eq!(
+            family.name.ends_with("_total"),
+            family.kind == Kind::Counter,
+            "{}",
+            family.name
+        );
+        assert!(
+            family.labels.iter().all(|label| LABELS.contains(label)),
+            "{}",
+            family.name
+        );
+        let histogram = family.kind == Kind::Histogram;
+        assert!(
+            !(histogram && family.labels.contains(&"backend")),
+            "no histogram for each backend"
+        );
+    }
+}
+
+#[test]
+fn label_values_are_escaped() {
+    let mut samples = Samples {
+        out: String::new(),
+        name: "x",
+        labels: &["pool"],
+    };
+    samples.sample(&["a\"b\\c\nd"], 1);
+    assert_eq!(samples.out, "x{pool=\"a\\\"b\\\\c\\nd\"} 1\n");
+}

@@ -1,0 +1,143 @@
+//! The rest of the edges: address families, routes over real requests, logs that are reopened.
+
+use crate::support::*;
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+#[test]
+fn a_listener_on_all_ipv6_addresses_takes_ipv4_too_and_a_backend_may_be_ipv6() {
+    let backend =
+        Backend::start_at("[::1]:0", "six", Exchange::serve).expect("the loopback has IPv6");
+    let port = mizan::free_address().port();
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"[::]:{port}\"\n[[route]]\npool = \"api\"\n{}",
+        pool_of("", &[backend.address()])
+    ));
+    for address in ["127.0.0.1", "::1"] {
+        let address = SocketAddr::new(address.parse().expect("an address"), port);
+        assert_eq!(
+            Client::connect(address).get("/").text(),
+            "six:0",
+            "{address}"
+        );
+    }
+    let forwarded = backend.recorded().concat().to_lowercase();
+    assert!(
+        forwarded.contains("x-forwarded-for: 127.0.0.1\r\n"),
+        "a mapped address was not unmapped: {forwarded}"
+    );
+    drop(mizan);
+}
+
+#[test]
+fn a_unix_socket_may_be_a_listener_and_a_backend() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let path = directory.path().join("backend.sock");
+    let listener = UnixListener::bind(&path).expect("the folder can be written");
+    let backend = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("mizan connects");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a request");
+            request.extend(byte);
+        }
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nunix")
+            .expect("mizan reads");
+    });
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"unix:{{dir}}/front.sock\"\n[[route]]\npool = \"api\"\n[pool.api]\nbackends = [\"unix:{}\"]\n",
+        path.display()
+    ));
+    let mut client = UnixStream::connect(mizan.directory().join("front.sock")).expect("it listens");
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+        .expect("it reads");
+    let mut response = String::new();
+    client.read_to_string(&mut response).expect("it answers");
+    assert!(
+        response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nunix"),
+        "{response}"
+    );
+    backend.join().expect("the backend had its request");
+}
+
+#[test]
+fn routes_redirect_answer_rewrite_and_edit_headers() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&format!(
+        r#"
+[[listener]]
+bind = "{{listen}}"
+[[route]]
+host = "old.example"
+redirect = {{ status = 308, location = "https://new.example{{path}}{{query}}" }}
+[[route]]
+path = "/teapot"
+respond = {{ status = 418, body = "short and stout" }}
+[[route]]
+prefix = "/api"
+pool = "api"
+rewrite = {{ prefix = "/v2" }}
+request_headers = {{ set = {{ x-env = "test" }}, remove = ["x-secret"] }}
+response_headers = {{ add = {{ x-served = "mizan" }}, remove = ["x-backend"] }}
+{}
+"#,
+        pool_of("", &[backend.address()])
+    ));
+    let mut client = mizan.client();
+    let moved = client.exchange("GET /a/b?c=d HTTP/1.1\r\nHost: OLD.example:80\r\n\r\n");
+    assert_eq!(
+        (moved.status, moved.field("location")),
+        (308, Some("https://new.example/a/b?c=d"))
+    );
+    let teapot = client.get("/teapot");
+    assert_eq!(
+        (teapot.status, teapot.text().as_str()),
+        (418, "short and stout")
+    );
+    assert_eq!(client.get("/nothing").status, 404);
+    let api =
+        client.exchange("GET /api/users?x=1 HTTP/1.1\r\nHost: a.example\r\nX-Secret: 1\r\n\r\n");
+    assert_eq!(
+        (api.field("x-served"), api.field("x-backend")),
+        (Some("mizan"), None)
+    );
+    let sent = backend.recorded().remove(0).to_lowercase();
+    assert!(sent.starts_with("get /v2/users?x=1 http/1.1\r\n"), "{sent}");
+    assert!(
+        sent.contains("x-env: test\r\n") && !sent.contains("x-secret"),
+        "{sent}"
+    );
+}
+
+#[test]
+fn a_log_file_that_was_moved_away_is_opened_anew_at_sigusr1() {
+    let backend = Backend::healthy("a");
+    let log = format!(
+        "[log]\naccess = \"{{dir}}/access.log\"\n{}",
+        config("", "", &[backend.address()])
+    );
+    let mizan = Mizan::start(&log);
+    let (path, moved) = (
+        mizan.directory().join("access.log"),
+        mizan.directory().join("access.log.1"),
+    );
+    let has = |path: &std::path::Path, text: &str| {
+        std::fs::read_to_string(path).is_ok_and(|log| log.contains(text))
+    };
+    mizan.get("/before?secret=1");
+    eventually(PATIENCE, "the request is logged", || has(&path, "/before"));
+    assert!(!has(&path, "secret"), "a query string was logged");
+    std::fs::rename(&path, &moved).expect("the folder can be written");
+    mizan.signal(Signal::USR1);
+    eventually(PATIENCE, "the log is there again", || path.exists());
+    mizan.get("/after");
+    eventually(PATIENCE, "the request is in the new file", || {
+        has(&path, "/after")
+    });
+    assert!(!has(&moved, "/after"));
+}

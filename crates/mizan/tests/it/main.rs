@@ -1,0 +1,17 @@
+//! Promises of the built binary, over real sockets.
+//!
+//! Each test starts a `mizan` of its own with a configuration of its own, on ports of its own, between
+//! backends and clients that are scripted to the byte (`support`). Nothing here waits for a fixed time:
+//! a test waits until what it is about has happened, up to a deadline that only a failure reaches.
+
+mod drain;
+mod edges;
+mod faults;
+mod http;
+mod limits;
+mod reload;
+mod responses;
+mod retry;
+mod strict;
+mod support;
+mod tools;

@@ -1,0 +1,236 @@
+//! Reload: by signal, command and file change; what it changes and what it must leave alone.
+
+use crate::support::*;
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// A configuration that says its number at `/number`.
+fn numbered(number: usize, backends: &[Backend]) -> String {
+    let addresses: Vec<_> = backends.iter().map(Backend::address).collect();
+    format!(
+        "{}\n[[route]]\npath = \"/number\"\nrespond = {{ status = 200, body = \"{number}\" }}\n",
+        config("", "", &addresses)
+    )
+}
+
+fn wait_for_number(mizan: &Mizan, number: usize) {
+    let number = number.to_string();
+    eventually(PATIENCE, "the new configuration is in force", || {
+        mizan.get("/number").text() == number
+    });
+}
+
+#[test]
+fn a_hundred_reloads_under_load_fail_nothing() {
+    let _alone = alone();
+    let backends = ["a", "b", "c"].map(Backend::healthy);
+    let mizan = Mizan::start(&numbered(0, &backends));
+    let load = Load::start(mizan.address(), Plan::default());
+    load.wait_for(100);
+    for number in 1..=100 {
+        mizan.write_config(&numbered(number, &backends));
+        mizan.signal(Signal::HUP);
+        wait_for_number(&mizan, number);
+    }
+    load.stop().expect_no_failure();
+}
+
+#[test]
+fn a_connection_outlives_a_reload_and_its_next_request_meets_the_new_configuration() {
+    let backends = [Backend::healthy("a")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    let mut client = mizan.client();
+    assert_eq!(client.get("/number").text(), "1");
+    mizan.write_config(&numbered(2, &backends));
+    mizan.signal(Signal::HUP);
+    wait_for_number(&mizan, 2);
+    assert_eq!(client.get("/number").text(), "2");
+}
+
+#[test]
+fn a_request_in_flight_is_finished_as_it_began() {
+    let backend = Backend::start(|exchange| {
+        exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")?;
+        exchange.some_of_body(1)?;
+        exchange.send("world")?;
+        Ok(Next::Keep)
+    });
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let mut client = mizan.client();
+    client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 1\r\n\r\n");
+    client.read_head();
+    assert_eq!(client.read_exactly(5), b"hello");
+    mizan.write_config("[[listener]]\nbind = \"{listen}\"\n[[route]]\nrespond = { status = 200, body = \"new\" }\n");
+    mizan.signal(Signal::HUP);
+    eventually(PATIENCE, "the new configuration is in force", || {
+        mizan.get("/").text() == "new"
+    });
+    client.send("!");
+    assert_eq!(client.read_exactly(5), b"world");
+}
+
+#[test]
+fn a_bad_file_leaves_the_old_configuration_running_and_says_so() {
+    let backends = [Backend::healthy("a")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    assert_eq!(mizan.command(&["status"]).status.code(), Some(0));
+    mizan.write_config(&format!(
+        "{}\n[pool.api.health]\nintervall = \"2s\"\n",
+        numbered(2, &backends)
+    ));
+    let reload = mizan.command(&["reload"]);
+    let said = String::from_utf8_lossy(&[reload.stdout, reload.stderr].concat()).into_owned();
+    assert_eq!(reload.status.code(), Some(2), "{said}");
+    assert!(said.contains("intervall"), "{said}");
+    assert_eq!(mizan.get("/number").text(), "1");
+    eventually(PATIENCE, "the log names the mistake", || {
+        mizan.log().contains("intervall")
+    });
+    assert_eq!(
+        mizan.command(&["status"]).status.code(),
+        Some(1),
+        "status says that the last reload was refused"
+    );
+
+    mizan.write_config(&numbered(3, &backends));
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(0));
+    assert_eq!(
+        mizan.get("/number").text(),
+        "3",
+        "the command returns when the new one is in force"
+    );
+    assert_eq!(mizan.command(&["status"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_changed_file_is_loaded_by_itself() {
+    let backends = [Backend::healthy("a")];
+    let watching = |number| format!("{}[reload]\nwatch = true\n", numbered(number, &backends));
+    let mizan = Mizan::start(&watching(1));
+    mizan.write_config(&watching(2));
+    wait_for_number(&mizan, 2);
+}
+
+#[test]
+fn a_listener_is_added_and_taken_away_while_the_other_stays() {
+    let backend = Backend::healthy("a");
+    let one = config("", "", &[backend.address()]);
+    let two = format!("[[listener]]\nbind = \"{{listen2}}\"\n{one}");
+    let mizan = Mizan::start(&one);
+    let mut kept = mizan.client();
+    assert_eq!(kept.get("/").status, 200);
+    assert!(Client::try_connect(mizan.address2()).is_err());
+
+    mizan.write_config(&two);
+    mizan.signal(Signal::HUP);
+    eventually(PATIENCE, "the new listener answers", || {
+        Client::try_connect(mizan.address2()).is_ok()
+    });
+    let mut leaving = Client::connect(mizan.address2());
+    assert_eq!(leaving.get("/").status, 200);
+    assert_eq!(kept.get("/").status, 200);
+
+    mizan.write_config(&one);
+    mizan.signal(Signal::HUP);
+    eventually(PATIENCE, "the old listener is closed", || {
+        Client::try_connect(mizan.address2()).is_err()
+    });
+    if !leaving.is_closed() {
+        let response = leaving.get("/");
+        assert_eq!(
+            response.status, 200,
+            "a connection of a listener that went is answered, then closed"
+        );
+        assert!(response.head.connection_has("close"), "{:?}", response.head);
+    }
+    assert_eq!(kept.get("/").status, 200);
+}
+
+#[test]
+fn connections_in_the_accept_queue_of_a_listener_that_goes_are_served() {
+    let backend = Backend::healthy("a");
+    let one = config("", "", &[backend.address()]);
+    let two = format!("[[listener]]\nbind = \"{{listen2}}\"\n{one}");
+    let mizan = Mizan::start(&two);
+    mizan.write_config(&one);
+    mizan.signal(Signal::HUP);
+    let mut served = 0;
+    eventually(PATIENCE, "the old listener is closed", || {
+        let Ok(mut client) = Client::try_connect(mizan.address2()) else {
+            return true;
+        };
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+        let answer = client.try_read("GET");
+        assert_eq!(
+            answer
+                .map(|response| response.status)
+                .map_err(|cut| cut.how),
+            Ok(200),
+            "after {served} served"
+        );
+        served += 1;
+        false
+    });
+}
+
+#[test]
+fn what_an_operator_drained_stays_drained_over_a_reload() {
+    let backends = ["a", "b"].map(Backend::healthy);
+    let mizan = Mizan::start(&numbered(1, &backends));
+    let drained = format!("api/{}", backends[0].address());
+    assert_eq!(
+        mizan.command(&["drain", &drained, "--wait"]).status.code(),
+        Some(0)
+    );
+    mizan.write_config(&numbered(2, &backends));
+    mizan.signal(Signal::HUP);
+    wait_for_number(&mizan, 2);
+    let before = backends[0].requests();
+    for _ in 0..40 {
+        assert_eq!(mizan.get("/").field("x-backend"), Some("b"));
+    }
+    assert_eq!(backends[0].requests(), before);
+    assert_eq!(mizan.command(&["undrain", &drained]).status.code(), Some(0));
+    eventually(PATIENCE, "it gets traffic again", || {
+        mizan.get("/").field("x-backend") == Some("a")
+    });
+}
+
+#[test]
+fn an_ejected_backend_stays_ejected_over_a_reload() {
+    let bad = Backend::start(|_| Ok(Next::Reset));
+    let backends = [bad, Backend::healthy("b")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    eventually(PATIENCE, "the bad backend is ejected", || {
+        let before = backends[0].requests();
+        (0..20).for_each(|_| assert_eq!(mizan.get("/").status, 200));
+        backends[0].requests() == before && before > 0
+    });
+    let before = backends[0].requests();
+    mizan.write_config(&numbered(2, &backends));
+    mizan.signal(Signal::HUP);
+    wait_for_number(&mizan, 2);
+    (0..40).for_each(|_| assert_eq!(mizan.get("/").status, 200));
+    assert_eq!(
+        backends[0].requests(),
+        before,
+        "the reload forgot the ejection"
+    );
+}
+
+#[test]
+fn backends_that_go_and_come_with_a_reload_get_traffic_only_while_they_are_there() {
+    let backends = ["a", "b"].map(Backend::healthy);
+    let mizan = Mizan::start(&numbered(1, &backends[..1]));
+    assert_eq!(mizan.get("/").field("x-backend"), Some("a"));
+    mizan.write_config(&numbered(2, &backends[1..]));
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(0));
+    let before = backends[0].requests();
+    (0..20).for_each(|_| assert_eq!(mizan.get("/").field("x-backend"), Some("b")));
+    assert_eq!(backends[0].requests(), before);
+    eventually(
+        Duration::from_secs(10),
+        "idle connections to a backend that went are closed",
+        || backends[0].open() == 0,
+    );
+}
