@@ -45,6 +45,7 @@ struct Sides<'f> {
     id: &'static str,
     subject: String,
     steps: Vec<Step<'f>>,
+    otherwise: Vec<Step<'f>>,
     prevents: &'static str,
 }
 
@@ -111,12 +112,12 @@ impl<'f> Sides<'f> {
             mend: (!holds).then_some(mend),
             ..self.relation(left.text, must, right.text, String::new())
         };
-        Found { relation, steps: self.steps }
+        Found { relation, steps: self.steps, otherwise: self.otherwise }
     }
 
     fn not_checked(self, left: &str, must: Must, right: &str, reason: String) -> Found<'f> {
         let relation = self.relation(left.to_owned(), must, right.to_owned(), reason);
-        Found { relation, steps: self.steps }
+        Found { relation, steps: self.steps, otherwise: self.otherwise }
     }
 
     fn relation(&self, left: String, must: Must, right: String, reason: String) -> Relation {
@@ -128,12 +129,12 @@ impl<'f> Sides<'f> {
 }
 
 fn process<'f>(id: &'static str, keys: [&'f str; 2], prevents: &'static str) -> Sides<'f> {
-    Sides { id, subject: String::new(), steps: keys.into_iter().map(Step::Key).collect(), prevents }
+    Sides { id, subject: String::new(), steps: keys.into_iter().map(Step::Key).collect(), otherwise: Vec::new(), prevents }
 }
 
 fn in_pool<'f>(id: &'static str, name: &'f str, keys: [&'f str; 2], prevents: &'static str) -> Sides<'f> {
     let steps = ["pool", name].into_iter().chain(keys).map(Step::Key).collect();
-    Sides { id, subject: format!("pool {name}"), steps, prevents }
+    Sides { id, subject: format!("pool {name}"), steps, otherwise: Vec::new(), prevents }
 }
 
 fn shown(time: Duration) -> String {
@@ -151,7 +152,8 @@ fn on(time: &Text<Time>) -> Option<Duration> {
 
 /// T1: the outer balancer sees `/readyz` fail before the listener closes.
 fn outer_probe(file: &File) -> Found<'_> {
-    let sides = process("T1", ["drain", "window"], "connections into a listener that is closed already (502 while deploying)");
+    let mut sides = process("T1", ["drain", "window"], "connections into a listener that is closed already (502 while deploying)");
+    sides.otherwise = vec![Step::Key("expect"), Step::Key("outer_probe")];
     let window = file.drain.window.value.0;
     let outer = file.expect.outer_probe.as_ref();
     let numbers = outer.and_then(|outer| Some((outer.interval.as_ref()?.value.0, outer.timeout.as_ref()?.value.0, outer.fall?)));
@@ -215,17 +217,22 @@ fn stop_grace(file: &File) -> Found<'_> {
 
 /// T6: no request may take longer than the drain waits.
 fn longest_request(file: &File) -> Found<'_> {
-    let sides = process("T6", ["drain", "deadline"], "long requests that are cut by the drain");
+    let mut sides = process("T6", ["drain", "deadline"], "long requests that are cut by the drain");
     let deadline = file.drain.deadline.value.0;
     let right = format!("drain deadline {}", shown(deadline));
-    let pools = file.pool.iter().map(|(name, pool)| (format!("pool {name}"), on(&pool.timeouts.request)));
+    let pools = file.pool.iter().map(|(name, pool)| {
+        (format!("pool {name}"), on(&pool.timeouts.request), [Step::Key("pool"), Step::Key(name)])
+    });
     let overrides = file.route.iter().enumerate().filter_map(|(index, route)| {
-        Some((format!("route[{index}]"), on(route.timeouts.request.as_ref()?)))
+        Some((format!("route[{index}]"), on(route.timeouts.request.as_ref()?), [Step::Key("route"), Step::Index(index)]))
     });
     let (mut longest, mut unlimited) = (None, None);
-    for (who, time) in pools.chain(overrides) {
+    for (who, time, steps) in pools.chain(overrides) {
         match time {
-            Some(time) if longest.as_ref().is_none_or(|(known, _)| time > *known) => longest = Some((time, who)),
+            Some(time) if longest.as_ref().is_none_or(|(known, _)| time > *known) => {
+                longest = Some((time, who));
+                sides.otherwise = steps.into_iter().chain(["timeouts", "request"].map(Step::Key)).collect();
+            }
             Some(_) => {}
             None => unlimited = unlimited.or(Some(who)),
         }
@@ -269,7 +276,7 @@ fn outer_idle(file: &File, index: usize) -> Found<'_> {
     let name = listener.name.as_deref().or(listener.bind.as_ref().map(|bind| bind.text.as_str())).unwrap_or_default();
     let steps = vec![Step::Key("listener"), Step::Index(index), Step::Key("timeouts"), Step::Key("idle")];
     let prevents = "requests of the outer balancer on connections that Mizan is closing (sporadic 502)";
-    let sides = Sides { id: "T8", subject: format!("listener {name}"), steps, prevents };
+    let sides = Sides { id: "T8", subject: format!("listener {name}"), steps, otherwise: Vec::new(), prevents };
     let Some(outer) = file.expect.outer_idle.as_ref().map(|time| time.value.0) else {
         return sides.not_checked("timeouts.idle", Must::BeMore, "outer_idle", unset("expect.outer_idle"));
     };
@@ -323,7 +330,7 @@ fn route_per_try<'f>(file: &'f File, index: usize, route: &'f Route) -> Option<F
     let subject = route.name.as_ref().map_or_else(|| format!("route[{index}]"), |name| format!("route {name}"));
     let first = route.split.iter().flatten().find_map(|part| part.pool.as_ref());
     let timeouts = file.pool.get(route.pool.as_ref().or(first)?).map(|pool| &pool.timeouts)?;
-    let sides = Sides { id: "T16", subject, steps, prevents: PER_TRY };
+    let sides = Sides { id: "T16", subject, steps, otherwise: Vec::new(), prevents: PER_TRY };
     let or = |own: &'f Option<Text<Time>>, pool: &'f Text<Time>| on(own.as_ref().unwrap_or(pool));
     Some(tries(sides, or(per_try, &timeouts.per_try), or(request, &timeouts.request)))
 }
