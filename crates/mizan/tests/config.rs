@@ -24,7 +24,10 @@ fn assert_committed(path: &Path, actual: &str) {
         return;
     }
     let committed = std::fs::read_to_string(path).unwrap_or_default();
-    let line = committed.lines().zip(actual.lines()).position(|(old, new)| old != new);
+    let line = committed
+        .lines()
+        .zip(actual.lines())
+        .position(|(old, new)| old != new);
     assert!(
         committed == actual,
         "{} is out of date (first difference in line {}); run `UPDATE_SCHEMA=1 cargo test -p mizan --test config` and look at the change.\n{actual}",

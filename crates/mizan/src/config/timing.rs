@@ -29,7 +29,12 @@ pub(super) fn relations(file: &File) -> Vec<Found<'_>> {
 /// Tells the relations that do not hold. Probes that overlap are an error; the rest are warnings, since
 /// the numbers of the other side may be wrong.
 pub(super) fn warn(cx: &mut Cx<'_>, file: &File) {
-    for Found { relation, steps, otherwise } in relations(file) {
+    for Found {
+        relation,
+        steps,
+        otherwise,
+    } in relations(file)
+    {
         if relation.verdict != Verdict::Fail {
             continue;
         }
@@ -37,10 +42,26 @@ pub(super) fn warn(cx: &mut Cx<'_>, file: &File) {
             "T3" => (Severity::Error, "contradiction"),
             _ => (Severity::Warning, "timing"),
         };
-        let message = format!("{}: {} must be {} {}", relation.id, relation.left, relation.comparison, relation.right);
-        let mend = relation.mend.map(|mend| format!("; {mend}")).unwrap_or_default();
-        let steps = if cx.tree.find(&steps).is_none() && !otherwise.is_empty() { otherwise } else { steps };
-        cx.tell(&steps, severity, code, message, Some(format!("it prevents: {}{mend}", relation.prevents)));
+        let message = format!(
+            "{}: {} must be {} {}",
+            relation.id, relation.left, relation.comparison, relation.right
+        );
+        let mend = relation
+            .mend
+            .map(|mend| format!("; {mend}"))
+            .unwrap_or_default();
+        let steps = if cx.tree.find(&steps).is_none() && !otherwise.is_empty() {
+            otherwise
+        } else {
+            steps
+        };
+        cx.tell(
+            &steps,
+            severity,
+            code,
+            message,
+            Some(format!("it prevents: {}{mend}", relation.prevents)),
+        );
     }
 }
 
