@@ -64,6 +64,7 @@ struct Sides<'f> {
     id: &'static str,
     subject: String,
     steps: Vec<Step<'f>>,
+    otherwise: Vec<Step<'f>>,
     prevents: &'static str,
 }
 
@@ -148,6 +149,7 @@ impl<'f> Sides<'f> {
         Found {
             relation,
             steps: self.steps,
+            otherwise: self.otherwise,
         }
     }
 
@@ -156,6 +158,7 @@ impl<'f> Sides<'f> {
         Found {
             relation,
             steps: self.steps,
+            otherwise: self.otherwise,
         }
     }
 
@@ -184,6 +187,7 @@ fn process<'f>(id: &'static str, keys: [&'f str; 2], prevents: &'static str) -> 
         id,
         subject: String::new(),
         steps: keys.into_iter().map(Step::Key).collect(),
+        otherwise: Vec::new(),
         prevents,
     }
 }
@@ -203,6 +207,7 @@ fn in_pool<'f>(
         id,
         subject: format!("pool {name}"),
         steps,
+        otherwise: Vec::new(),
         prevents,
     }
 }
@@ -222,11 +227,12 @@ fn on(time: &Text<Time>) -> Option<Duration> {
 
 /// T1: the outer balancer sees `/readyz` fail before the listener closes.
 fn outer_probe(file: &File) -> Found<'_> {
-    let sides = process(
+    let mut sides = process(
         "T1",
         ["drain", "window"],
         "connections into a listener that is closed already (502 while deploying)",
     );
+    sides.otherwise = vec![Step::Key("expect"), Step::Key("outer_probe")];
     let window = file.drain.window.value.0;
     let outer = file.expect.outer_probe.as_ref();
     let numbers = outer.and_then(|outer| {
@@ -375,28 +381,36 @@ fn stop_grace(file: &File) -> Found<'_> {
 
 /// T6: no request may take longer than the drain waits.
 fn longest_request(file: &File) -> Found<'_> {
-    let sides = process(
+    let mut sides = process(
         "T6",
         ["drain", "deadline"],
         "long requests that are cut by the drain",
     );
     let deadline = file.drain.deadline.value.0;
     let right = format!("drain deadline {}", shown(deadline));
-    let pools = file
-        .pool
-        .iter()
-        .map(|(name, pool)| (format!("pool {name}"), on(&pool.timeouts.request)));
+    let pools = file.pool.iter().map(|(name, pool)| {
+        (
+            format!("pool {name}"),
+            on(&pool.timeouts.request),
+            [Step::Key("pool"), Step::Key(name)],
+        )
+    });
     let overrides = file.route.iter().enumerate().filter_map(|(index, route)| {
         Some((
             format!("route[{index}]"),
             on(route.timeouts.request.as_ref()?),
+            [Step::Key("route"), Step::Index(index)],
         ))
     });
     let (mut longest, mut unlimited) = (None, None);
-    for (who, time) in pools.chain(overrides) {
+    for (who, time, steps) in pools.chain(overrides) {
         match time {
             Some(time) if longest.as_ref().is_none_or(|(known, _)| time > *known) => {
-                longest = Some((time, who))
+                longest = Some((time, who));
+                sides.otherwise = steps
+                    .into_iter()
+                    .chain(["timeouts", "request"].map(Step::Key))
+                    .collect();
             }
             Some(_) => {}
             None => unlimited = unlimited.or(Some(who)),
@@ -487,6 +501,7 @@ fn outer_idle(file: &File, index: usize) -> Found<'_> {
         id: "T8",
         subject: format!("listener {name}"),
         steps,
+        otherwise: Vec::new(),
         prevents,
     };
     let Some(outer) = file.expect.outer_idle.as_ref().map(|time| time.value.0) else {
@@ -620,6 +635,7 @@ fn route_per_try<'f>(file: &'f File, index: usize, route: &'f Route) -> Option<F
         id: "T16",
         subject,
         steps,
+        otherwise: Vec::new(),
         prevents: PER_TRY,
     };
     let or = |own: &'f Option<Text<Time>>, pool: &'f Text<Time>| on(own.as_ref().unwrap_or(pool));
