@@ -22,7 +22,11 @@ use std::process::ExitCode;
 
 /// Mizan, a load balancer and reverse proxy.
 #[derive(Debug, Parser)]
-#[command(name = "mizan", version, max_term_width = 100, after_help = "\
+#[command(
+    name = "mizan",
+    version,
+    max_term_width = 100,
+    after_help = "\
 First steps:
   mizan lab                             three backends and the proxy before them, and what to try
   mizan check mizan.toml                says what is wrong with a file, and in which order routes match
@@ -31,7 +35,8 @@ First steps:
   mizan drain api/10.0.0.1:8080 --wait  takes a backend out without failing a request
 
 Exit status: 0 done and verified; 1 a check is violated, or the last reload was refused; 2 usage, or a
-file is refused; 3 the configuration changed meanwhile; 4 no instance answers; 5 not done in time.")]
+file is refused; 3 the configuration changed meanwhile; 4 no instance answers; 5 not done in time."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,7 +70,10 @@ struct Instance {
 impl Instance {
     fn client(&self) -> Result<Client, ClientError> {
         let default = || crate::config::default_admin_socket().display().to_string();
-        Client::new(&self.admin.clone().unwrap_or_else(default), std::env::var("MIZAN_TOKEN").ok())
+        Client::new(
+            &self.admin.clone().unwrap_or_else(default),
+            std::env::var("MIZAN_TOKEN").ok(),
+        )
     }
 }
 
@@ -80,7 +88,11 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
         Err(error) => {
             // Help goes to standard output and is no error. Nobody is told if the stream is closed.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match cli.command {

@@ -4,7 +4,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn mizan(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mizan")).args(arguments).env_remove("MIZAN_LOG").output().expect("it starts")
+    Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .args(arguments)
+        .env_remove("MIZAN_LOG")
+        .output()
+        .expect("it starts")
 }
 
 fn out(output: &Output) -> String {
@@ -45,10 +49,17 @@ backends = ["127.0.0.1:9001", "127.0.0.1:9002"]
 #[test]
 fn committed_references_are_those_of_the_code() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for (what, name) in [("openapi", "openapi.json"), ("metrics", "metrics.md"), ("schema", "mizan.schema.json")] {
+    for (what, name) in [
+        ("openapi", "openapi.json"),
+        ("metrics", "metrics.md"),
+        ("schema", "mizan.schema.json"),
+    ] {
         let committed = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
         let made = out(&mizan(&["generate", what]));
-        assert!(committed == made, "docs/{name} is old: mizan generate {what} > docs/{name}");
+        assert!(
+            committed == made,
+            "docs/{name} is old: mizan generate {what} > docs/{name}"
+        );
     }
 }
 
@@ -59,35 +70,66 @@ fn a_good_file_shows_its_routes_in_matching_order() {
     let exact = text.find("a.example.org").expect("the exact host");
     let wildcard = text.find("*.example.org").expect("the wildcard");
     assert!(exact < wildcard, "most specific first: {text}");
-    assert!(text.trim_end().ends_with("1 listener, 2 routes, 1 pool, 2 backends"), "{text}");
+    assert!(
+        text.trim_end()
+            .ends_with("1 listener, 2 routes, 1 pool, 2 backends"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_wrong_file_is_refused_with_every_error_marked() {
-    let wrong = GOOD.replace("pool = \"api\"", "pool = \"apx\"").replace("method", "methd");
+    let wrong = GOOD
+        .replace("pool = \"api\"", "pool = \"apx\"")
+        .replace("method", "methd");
     let (code, text) = check(&wrong, &[]);
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("apx") && text.contains("methd") && text.contains("refused, 2 errors"), "{text}");
+    assert!(
+        text.contains("apx") && text.contains("methd") && text.contains("refused, 2 errors"),
+        "{text}"
+    );
     let (code, json) = check(&wrong, &["--json"]);
     assert_eq!(code, Some(2));
     let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(report["accepted"], false);
-    assert_eq!(report["problems"].as_array().map(Vec::len), Some(2), "{report}");
+    assert_eq!(
+        report["problems"].as_array().map(Vec::len),
+        Some(2),
+        "{report}"
+    );
 }
 
 #[test]
 fn a_violated_timing_relation_is_1() {
     let violated = format!("{GOOD}\n[expect]\nstop_grace = \"10s\"\n");
     let (code, text) = check(&violated, &[]);
-    assert_eq!(code, Some(1), "drain window and deadline are 45 s together: {text}");
-    assert!(text.contains("FAIL") && text.contains("1 timing relation violated"), "{text}");
-    assert!(text.contains("not checked"), "unset numbers are never passed: {text}");
+    assert_eq!(
+        code,
+        Some(1),
+        "drain window and deadline are 45 s together: {text}"
+    );
+    assert!(
+        text.contains("FAIL") && text.contains("1 timing relation violated"),
+        "{text}"
+    );
+    assert!(
+        text.contains("not checked"),
+        "unset numbers are never passed: {text}"
+    );
 }
 
 #[test]
 fn a_missing_file_and_a_wrong_option_are_2() {
-    assert_eq!(mizan(&["check", "/nonexistent/mizan.toml"]).status.code(), Some(2));
-    assert_eq!(mizan(&["serve", "--config", "/nonexistent/mizan.toml"]).status.code(), Some(2));
+    assert_eq!(
+        mizan(&["check", "/nonexistent/mizan.toml"]).status.code(),
+        Some(2)
+    );
+    assert_eq!(
+        mizan(&["serve", "--config", "/nonexistent/mizan.toml"])
+            .status
+            .code(),
+        Some(2)
+    );
     let unknown = mizan(&["check", "--frobnicate"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(unknown.stdout.is_empty() && err(&unknown).contains("--frobnicate"));
@@ -97,7 +139,11 @@ fn a_missing_file_and_a_wrong_option_are_2() {
 fn nobody_there_is_4() {
     let output = mizan(&["status", "--admin", "/nonexistent/admin.sock"]);
     assert_eq!(output.status.code(), Some(4));
-    assert!(err(&output).contains("no instance answers on /nonexistent/admin.sock"), "{}", err(&output));
+    assert!(
+        err(&output).contains("no instance answers on /nonexistent/admin.sock"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]

@@ -32,7 +32,9 @@ fn modules_name_each_other_only_in_the_permitted_directions() {
 #[test]
 fn files_and_functions_fit_a_reader() {
     let sources = everything();
-    let offences = sources.iter().flat_map(|source| [rules::files(source), rules::functions(source)].concat());
+    let offences = sources
+        .iter()
+        .flat_map(|source| [rules::files(source), rules::functions(source)].concat());
     assert_none(offences.collect());
 }
 

@@ -2,9 +2,9 @@
 
 use super::output::{self, Exit, count, table};
 use crate::admin::view::{Problem, RouteView};
+use crate::clock;
 use crate::config::{self, Diagnostic, Relation, Severity, Source, Verdict};
 use crate::snapshot::Snapshot;
-use crate::clock;
 use clap::Args;
 use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -56,7 +56,11 @@ impl Check {
         }
         if !report.accepted {
             Exit::Usage
-        } else if report.relations.iter().any(|relation| relation.verdict == Verdict::Fail) {
+        } else if report
+            .relations
+            .iter()
+            .any(|relation| relation.verdict == Verdict::Fail)
+        {
             Exit::Violated
         } else {
             Exit::Done
@@ -77,18 +81,37 @@ impl Check {
     fn describe(&self, report: &Report) -> String {
         let mut parts = report.drawn.clone();
         if !report.routes.is_empty() {
-            parts.push(format!("Routes in matching order:\n{}", routes(&report.routes)));
+            parts.push(format!(
+                "Routes in matching order:\n{}",
+                routes(&report.routes)
+            ));
         }
         if !report.relations.is_empty() {
-            parts.push(format!("Timing relations:\n{}", relations(&report.relations)));
+            parts.push(format!(
+                "Timing relations:\n{}",
+                relations(&report.relations)
+            ));
         }
-        let errors = report.problems.iter().filter(|problem| problem.severity == "error").count();
+        let errors = report
+            .problems
+            .iter()
+            .filter(|problem| problem.severity == "error")
+            .count();
         let warnings = report.problems.len() - errors;
-        let failed = report.relations.iter().filter(|relation| relation.verdict == Verdict::Fail).count();
-        let mut verdict = vec![if report.accepted { report.size.clone() } else { "refused".into() }];
+        let failed = report
+            .relations
+            .iter()
+            .filter(|relation| relation.verdict == Verdict::Fail)
+            .count();
+        let mut verdict = vec![if report.accepted {
+            report.size.clone()
+        } else {
+            "refused".into()
+        }];
         verdict.extend((errors > 0).then(|| count(errors, "error")));
         verdict.extend((warnings > 0).then(|| count(warnings, "warning")));
-        verdict.extend((failed > 0).then(|| format!("{} violated", count(failed, "timing relation"))));
+        verdict
+            .extend((failed > 0).then(|| format!("{} violated", count(failed, "timing relation"))));
         parts.push(format!("{}: {}", self.file.display(), verdict.join(", ")));
         parts.join("\n\n")
     }
@@ -98,13 +121,19 @@ impl Report {
     fn new(snapshot: Option<&Snapshot>, diagnostics: &[Diagnostic], sources: &[Source]) -> Self {
         // A relation that does not hold is shown once: among the relations if these are printed.
         let relations = config::relations(sources);
-        let apart = |diagnostic: &&Diagnostic| diagnostic.code != "timing" || diagnostic.severity == Severity::Error;
+        let apart = |diagnostic: &&Diagnostic| {
+            diagnostic.code != "timing" || diagnostic.severity == Severity::Error
+        };
         Self {
             accepted: snapshot.is_some(),
             problems: diagnostics.iter().map(Problem::from).collect(),
             routes: snapshot.map(RouteView::in_order).unwrap_or_default(),
             relations,
-            drawn: diagnostics.iter().filter(apart).map(|diagnostic| diagnostic.render(sources)).collect(),
+            drawn: diagnostics
+                .iter()
+                .filter(apart)
+                .map(|diagnostic| diagnostic.render(sources))
+                .collect(),
             size: snapshot.map(size).unwrap_or_default(),
         }
     }
@@ -126,9 +155,20 @@ fn routes(routes: &[RouteView]) -> String {
         .iter()
         .enumerate()
         .map(|(at, route)| {
-            let host = if route.host.is_empty() { "any host".into() } else { route.host.clone() };
+            let host = if route.host.is_empty() {
+                "any host".into()
+            } else {
+                route.host.clone()
+            };
             let conditions = route.conditions.join(", ");
-            vec![format!("{}.", at + 1), host, route.path.clone(), conditions, format!("-> {}", route.action), route.name.clone()]
+            vec![
+                format!("{}.", at + 1),
+                host,
+                route.path.clone(),
+                conditions,
+                format!("-> {}", route.action),
+                route.name.clone(),
+            ]
         })
         .collect();
     table("  ", &rows)
@@ -137,16 +177,37 @@ fn routes(routes: &[RouteView]) -> String {
 fn relations(relations: &[Relation]) -> String {
     let lines = relations.iter().map(|relation| {
         let id = format!("  {:<4}", relation.id);
-        let subject = if relation.subject.is_empty() { String::new() } else { format!("{}: ", relation.subject) };
-        let sides = format!("{subject}{} is {} {}", relation.left, relation.comparison, relation.right);
-        let margin = relation.margin.as_ref().map(|margin| format!(" (margin {margin})")).unwrap_or_default();
+        let subject = if relation.subject.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", relation.subject)
+        };
+        let sides = format!(
+            "{subject}{} is {} {}",
+            relation.left, relation.comparison, relation.right
+        );
+        let margin = relation
+            .margin
+            .as_ref()
+            .map(|margin| format!(" (margin {margin})"))
+            .unwrap_or_default();
         match relation.verdict {
             Verdict::Pass => format!("{id}pass         {sides}{margin}"),
             Verdict::NotChecked => format!("{id}not checked  {subject}{}", relation.reason),
             Verdict::Fail => {
-                let wanted = format!("{subject}{} must be {} {}{margin}", relation.left, relation.comparison, relation.right);
-                let mend = relation.mend.as_ref().map(|mend| format!("\n        mend: {mend}")).unwrap_or_default();
-                format!("{id}FAIL         {wanted}\n        what would fail: {}{mend}", relation.prevents)
+                let wanted = format!(
+                    "{subject}{} must be {} {}{margin}",
+                    relation.left, relation.comparison, relation.right
+                );
+                let mend = relation
+                    .mend
+                    .as_ref()
+                    .map(|mend| format!("\n        mend: {mend}"))
+                    .unwrap_or_default();
+                format!(
+                    "{id}FAIL         {wanted}\n        what would fail: {}{mend}",
+                    relation.prevents
+                )
             }
         }
     });

@@ -58,8 +58,12 @@ pub(super) enum ClientError {
 impl ClientError {
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Unreachable { .. } | Self::NotUnderstood { .. } | Self::Start(_) => Exit::Unreachable,
-            Self::Refused { status, .. } if *status == StatusCode::PRECONDITION_FAILED => Exit::Changed,
+            Self::Unreachable { .. } | Self::NotUnderstood { .. } | Self::Start(_) => {
+                Exit::Unreachable
+            }
+            Self::Refused { status, .. } if *status == StatusCode::PRECONDITION_FAILED => {
+                Exit::Changed
+            }
             Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
         }
     }
@@ -91,10 +95,19 @@ impl Client {
     /// without `http://`).
     pub(super) fn new(admin: &str, token: Option<String>) -> Result<Self, ClientError> {
         let instance = parse(admin).ok_or_else(|| {
-            ClientError::Usage(format!("`{admin}` is neither a socket's path nor host:port"))
+            ClientError::Usage(format!(
+                "`{admin}` is neither a socket's path nor host:port"
+            ))
         })?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClientError::Start)?;
-        Ok(Self { instance, token, runtime })
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ClientError::Start)?;
+        Ok(Self {
+            instance,
+            token,
+            runtime,
+        })
     }
 
     /// Reads `path`.
@@ -115,7 +128,10 @@ impl Client {
     fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {
         let asked = async { tokio::time::timeout(TIMEOUT, self.exchange(method, path)).await };
         let (status, body) = self.runtime.block_on(asked).unwrap_or_else(|_| {
-            Err(self.unreachable(io::Error::new(io::ErrorKind::TimedOut, "no answer within a minute")))
+            Err(self.unreachable(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no answer within a minute",
+            )))
         })?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| self.not_understood(&error));
@@ -126,30 +142,48 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), ClientError> {
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
         match &self.instance {
             Address::Unix(socket) => {
-                let stream = UnixStream::connect(socket).await.map_err(|error| self.unreachable(error))?;
+                let stream = UnixStream::connect(socket)
+                    .await
+                    .map_err(|error| self.unreachable(error))?;
                 self.converse(stream, "localhost", method, path).await
             }
             Address::Tcp(address) => {
-                let stream = TcpStream::connect(address).await.map_err(|error| self.unreachable(error))?;
+                let stream = TcpStream::connect(address)
+                    .await
+                    .map_err(|error| self.unreachable(error))?;
                 self.converse(stream, address, method, path).await
             }
         }
     }
 
-    async fn converse<S>(&self, stream: S, host: &str, method: Method, path: &str) -> Result<(StatusCode, Bytes), ClientError>
+    async fn converse<S>(
+        &self,
+        stream: S,
+        host: &str,
+        method: Method,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let broken = |error: hyper::Error| self.unreachable(io::Error::other(error));
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
         let request = self.request(host, method, path)?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(broken)?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+                .collect()
+                .await;
             let body = body.map_err(|error| self.unreachable(io::Error::other(error)))?;
             Ok((status, body.to_bytes()))
         };
@@ -161,7 +195,12 @@ impl Client {
         }
     }
 
-    fn request(&self, host: &str, method: Method, path: &str) -> Result<Request<Empty<Bytes>>, ClientError> {
+    fn request(
+        &self,
+        host: &str,
+        method: Method,
+        path: &str,
+    ) -> Result<Request<Empty<Bytes>>, ClientError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -170,15 +209,23 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        request.body(Empty::new()).map_err(|error| ClientError::Usage(error.to_string()))
+        request
+            .body(Empty::new())
+            .map_err(|error| ClientError::Usage(error.to_string()))
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {
-        ClientError::Unreachable { instance: self.instance.to_string(), source }
+        ClientError::Unreachable {
+            instance: self.instance.to_string(),
+            source,
+        }
     }
 
     fn not_understood(&self, what: &dyn std::fmt::Display) -> ClientError {
-        ClientError::NotUnderstood { instance: self.instance.to_string(), what: what.to_string() }
+        ClientError::NotUnderstood {
+            instance: self.instance.to_string(),
+            what: what.to_string(),
+        }
     }
 }
 
@@ -186,10 +233,17 @@ fn parse(admin: &str) -> Option<Address> {
     if let Some(path) = admin.strip_prefix("unix:") {
         return Some(Address::Unix(path.into()));
     }
-    let address = admin.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let address = admin
+        .strip_prefix("http://")
+        .map(|rest| rest.trim_end_matches('/'));
     let (host, port) = match address.unwrap_or(admin).rsplit_once(':') {
         Some(pair) => pair,
-        None => return address.is_none().then(|| Address::Unix(admin.into())).filter(|_| admin.contains('/')),
+        None => {
+            return address
+                .is_none()
+                .then(|| Address::Unix(admin.into()))
+                .filter(|_| admin.contains('/'));
+        }
     };
     if address.is_none() && host.contains('/') {
         return Some(Address::Unix(admin.into()));
@@ -220,13 +274,23 @@ mod tests {
     fn an_instance_is_a_path_or_host_and_port() {
         let unix = |path: &str| Some(Address::Unix(path.into()));
         let tcp = |address: &str| Some(Address::Tcp(address.into()));
-        assert_eq!(parse("/run/mizan/admin.sock"), unix("/run/mizan/admin.sock"));
+        assert_eq!(
+            parse("/run/mizan/admin.sock"),
+            unix("/run/mizan/admin.sock")
+        );
         assert_eq!(parse("unix:admin.sock"), unix("admin.sock"));
         assert_eq!(parse("./a:b/admin.sock"), unix("./a:b/admin.sock"));
         assert_eq!(parse("/a:80"), unix("/a:80"));
         assert_eq!(parse("127.0.0.1:9902"), tcp("127.0.0.1:9902"));
         assert_eq!(parse("http://[::1]:9902/"), tcp("[::1]:9902"));
-        for wrong in ["", "localhost", "localhost:", ":80", "localhost:99999", "http://localhost"] {
+        for wrong in [
+            "",
+            "localhost",
+            "localhost:",
+            ":80",
+            "localhost:99999",
+            "http://localhost",
+        ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
@@ -234,7 +298,10 @@ mod tests {
     #[test]
     fn a_segment_cannot_become_two() {
         assert_eq!(segment("10.0.0.1:80"), "10.0.0.1:80");
-        assert_eq!(segment("unix:/run/a b.sock?#%"), "unix:%2Frun%2Fa%20b.sock%3F%23%25");
+        assert_eq!(
+            segment("unix:/run/a b.sock?#%"),
+            "unix:%2Frun%2Fa%20b.sock%3F%23%25"
+        );
         assert_eq!(segment("[::1]:80"), "%5B::1%5D:80");
     }
 }

@@ -73,15 +73,20 @@ impl Name {
     /// A pool's name has no slash, a backend's may.
     fn parse(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
-            Some((pool, backend)) if !pool.is_empty() && !backend.is_empty() => {
-                Ok(Self { pool: pool.into(), backend: backend.into() })
-            }
+            Some((pool, backend)) if !pool.is_empty() && !backend.is_empty() => Ok(Self {
+                pool: pool.into(),
+                backend: backend.into(),
+            }),
             _ => Err("write POOL/BACKEND, such as api/10.0.0.1:8080".into()),
         }
     }
 
     fn path(&self, want: &str) -> String {
-        format!("/v1/pools/{}/backends/{}/{want}", segment(&self.pool), segment(&self.backend))
+        format!(
+            "/v1/pools/{}/backends/{}/{want}",
+            segment(&self.pool),
+            segment(&self.backend)
+        )
     }
 }
 
@@ -94,14 +99,21 @@ impl std::fmt::Display for Name {
 impl Drain {
     pub(super) fn run(&self) -> Result<Exit, ClientError> {
         let client = self.instance.client()?;
-        let want = if self.maintenance { "maintenance" } else { "drain" };
+        let want = if self.maintenance {
+            "maintenance"
+        } else {
+            "drain"
+        };
         let mut backend: BackendView = client.post(&self.backend.path(want))?;
         let start = clock::now();
         let mut told = None;
         while self.wait && backend.in_flight > 0 {
             if !self.json && told != Some(backend.in_flight) {
                 told = Some(backend.in_flight);
-                output::err(&format!("{}: {} in flight", self.backend, backend.in_flight));
+                output::err(&format!(
+                    "{}: {} in flight",
+                    self.backend, backend.in_flight
+                ));
             }
             if clock::now() - start >= self.timeout {
                 output::err(&format!(
@@ -111,11 +123,19 @@ impl Drain {
                 return Ok(Exit::NotInTime);
             }
             client.pause(INTERVAL);
-            let pool: PoolView = client.get(&format!("/v1/pools/{}", segment(&self.backend.pool)))?;
-            match pool.backends.into_iter().find(|found| found.key == self.backend.backend) {
+            let pool: PoolView =
+                client.get(&format!("/v1/pools/{}", segment(&self.backend.pool)))?;
+            match pool
+                .backends
+                .into_iter()
+                .find(|found| found.key == self.backend.backend)
+            {
                 Some(found) => backend = found,
                 None => {
-                    output::err(&format!("mizan: {} is no longer in the configuration", self.backend));
+                    output::err(&format!(
+                        "mizan: {} is no longer in the configuration",
+                        self.backend
+                    ));
                     return Ok(Exit::Usage);
                 }
             }
@@ -123,7 +143,11 @@ impl Drain {
         if self.json {
             output::json(&backend);
         } else {
-            let rest = if self.wait { "holds no request".into() } else { format!("{} in flight", backend.in_flight) };
+            let rest = if self.wait {
+                "holds no request".into()
+            } else {
+                format!("{} in flight", backend.in_flight)
+            };
             output::out(&format!("{}: {}, {rest}", self.backend, backend.state));
         }
         Ok(Exit::Done)
@@ -132,11 +156,18 @@ impl Drain {
 
 impl Undrain {
     pub(super) fn run(&self) -> Result<Exit, ClientError> {
-        let backend: BackendView = self.instance.client()?.post(&self.backend.path("undrain"))?;
+        let backend: BackendView = self
+            .instance
+            .client()?
+            .post(&self.backend.path("undrain"))?;
         if self.json {
             output::json(&backend);
         } else {
-            let why = if backend.reason.is_empty() { String::new() } else { format!(": {}", backend.reason) };
+            let why = if backend.reason.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", backend.reason)
+            };
             output::out(&format!("{}: {}{why}", self.backend, backend.state));
         }
         Ok(Exit::Done)
@@ -151,7 +182,10 @@ mod tests {
     fn a_name_is_split_at_the_first_slash() {
         let name = Name::parse("api/unix:/run/app.sock").expect("a name");
         assert_eq!((&*name.pool, &*name.backend), ("api", "unix:/run/app.sock"));
-        assert_eq!(name.path("drain"), "/v1/pools/api/backends/unix:%2Frun%2Fapp.sock/drain");
+        assert_eq!(
+            name.path("drain"),
+            "/v1/pools/api/backends/unix:%2Frun%2Fapp.sock/drain"
+        );
         for wrong in ["", "api", "api/", "/10.0.0.1:80"] {
             assert!(Name::parse(wrong).is_err(), "{wrong}");
         }

@@ -54,8 +54,12 @@ pub(super) struct LabTether {
 impl Lab {
     /// Exit status 0; 1 if a promise was broken or the laboratory could not run.
     pub(super) fn run(&self) -> ExitCode {
-        let options =
-            Options { port: self.port, backends: usize::from(self.backends), drill: self.drill, json: self.json };
+        let options = Options {
+            port: self.port,
+            backends: usize::from(self.backends),
+            drill: self.drill,
+            json: self.json,
+        };
         match lab::run(&options, &mut io::stdout()) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
@@ -80,9 +84,14 @@ impl LabTether {
     /// # Errors
     /// The exit status to end with: the parent is gone.
     pub(super) fn tie(self) -> Result<Vec<OsString>, ExitCode> {
-        let tie = lab::tether(self.parent).map_err(|source| LabError::Io { what: "tie a child to its parent".to_owned(), source });
+        let tie = lab::tether(self.parent).map_err(|source| LabError::Io {
+            what: "tie a child to its parent".to_owned(),
+            source,
+        });
         tie.map_err(|error| failed(&error))?;
-        Ok(std::iter::once(OsString::from("mizan")).chain(self.command).collect())
+        Ok(std::iter::once(OsString::from("mizan"))
+            .chain(self.command)
+            .collect())
     }
 }
 

@@ -33,16 +33,32 @@ impl Reload {
         } else {
             output::out(&describe(&report));
         }
-        Ok(if report.result == ReloadResult::Refused { Exit::Usage } else { Exit::Done })
+        Ok(if report.result == ReloadResult::Refused {
+            Exit::Usage
+        } else {
+            Exit::Done
+        })
     }
 }
 
 /// The report in words: a line, and what the configuration's compiler drew.
 pub(super) fn describe(report: &ReloadReport) -> String {
     let line = match report.result {
-        ReloadResult::Applied => format!("applied: generation {} is in force since {}", report.generation, report.at),
-        ReloadResult::Unchanged => format!("unchanged: generation {} stays in force", report.generation),
-        ReloadResult::Refused => format!("REFUSED at {}: generation {} stays in force", report.at, report.generation),
+        ReloadResult::Applied => format!(
+            "applied: generation {} is in force since {}",
+            report.generation, report.at
+        ),
+        ReloadResult::Unchanged => {
+            format!("unchanged: generation {} stays in force", report.generation)
+        }
+        ReloadResult::Refused => format!(
+            "REFUSED at {}: generation {} stays in force",
+            report.at, report.generation
+        ),
     };
-    if report.text.is_empty() { line } else { format!("{line}\n\n{}", report.text) }
+    if report.text.is_empty() {
+        line
+    } else {
+        format!("{line}\n\n{}", report.text)
+    }
 }

@@ -62,10 +62,15 @@ impl Serve {
             output::err(&format!("mizan: {}", output::chain(&error)));
             return Exit::Usage;
         }
-        match app::run(app::Options { config: self.config, admin: self.admin }) {
+        match app::run(app::Options {
+            config: self.config,
+            admin: self.admin,
+        }) {
             Ok(_) => Exit::Done,
             Err(AppError::Refused(drawn)) => {
-                output::err(&format!("{drawn}\n\nmizan: the configuration is refused; nothing was served"));
+                output::err(&format!(
+                    "{drawn}\n\nmizan: the configuration is refused; nothing was served"
+                ));
                 Exit::Usage
             }
             Err(error) => {

@@ -44,7 +44,10 @@ struct Whole {
 impl Status {
     pub(super) fn run(&self) -> Result<Exit, ClientError> {
         let client = self.instance.client()?;
-        let whole = Whole { status: client.get("/v1/status")?, pools: client.get("/v1/pools")? };
+        let whole = Whole {
+            status: client.get("/v1/status")?,
+            pools: client.get("/v1/pools")?,
+        };
         let refused = whole.status.last_reload.result == ReloadResult::Refused;
         if self.json {
             output::json(&whole);
@@ -70,7 +73,10 @@ fn head(status: &StatusView) -> String {
         status.phase,
         status.started_at,
         output::count(status.workers, "worker"),
-        output::count(usize::try_from(status.connections).unwrap_or(usize::MAX), "connection"),
+        output::count(
+            usize::try_from(status.connections).unwrap_or(usize::MAX),
+            "connection"
+        ),
         status.config,
         status.generation,
         status.digest,
@@ -79,7 +85,13 @@ fn head(status: &StatusView) -> String {
 }
 
 fn listeners(listeners: &[ListenerView]) -> String {
-    let mut rows = vec![row(["LISTENER", "BIND", "CONNECTIONS", "REQUESTS", "IN FLIGHT"])];
+    let mut rows = vec![row([
+        "LISTENER",
+        "BIND",
+        "CONNECTIONS",
+        "REQUESTS",
+        "IN FLIGHT",
+    ])];
     rows.extend(listeners.iter().map(|listener| {
         row([
             &listener.name,
@@ -94,7 +106,11 @@ fn listeners(listeners: &[ListenerView]) -> String {
 
 fn pool(pool: &PoolView) -> String {
     let summary = &pool.summary;
-    let panic = if summary.panic { ", PANIC: too few look healthy, so health is ignored" } else { "" };
+    let panic = if summary.panic {
+        ", PANIC: too few look healthy, so health is ignored"
+    } else {
+        ""
+    };
     let probes = if pool.probed { "" } else { ", no health check" };
     let mut text = format!(
         "POOL {} ({}): {} of {} usable, {} in flight{probes}{panic}\n",
@@ -108,7 +124,16 @@ fn pool(pool: &PoolView) -> String {
         shown.sort_by_key(|backend| backend.state == "usable" && backend.reason.is_empty());
     }
     let hidden = shown.len().saturating_sub(BACKENDS_SHOWN);
-    let mut rows = vec![row(["BACKEND", "VERSION", "STATE", "IN FLIGHT", "REQUESTS", "FAILURES", "LATENCY", "WHY"])];
+    let mut rows = vec![row([
+        "BACKEND",
+        "VERSION",
+        "STATE",
+        "IN FLIGHT",
+        "REQUESTS",
+        "FAILURES",
+        "LATENCY",
+        "WHY",
+    ])];
     rows.extend(shown.into_iter().take(BACKENDS_SHOWN).map(backend));
     text += &table("  ", &rows);
     if hidden > 0 {
@@ -118,7 +143,11 @@ fn pool(pool: &PoolView) -> String {
 }
 
 fn traffic(version: &VersionView) -> String {
-    let name = if version.version.is_empty() { String::new() } else { format!("version {}: ", version.version) };
+    let name = if version.version.is_empty() {
+        String::new()
+    } else {
+        format!("version {}: ", version.version)
+    };
     let (Some(p50), Some(p99)) = (version.latency_p50_ms, version.latency_p99_ms) else {
         return match version.unreached {
             0 => String::new(),
@@ -136,10 +165,16 @@ fn backend(backend: &BackendView) -> Vec<String> {
         "" => String::new(),
         reason => format!("{reason} (for {})", duration::show(backend.since_seconds)),
     };
-    let latency = backend.latency_ms.map_or("-".into(), |ms| format!("{ms:.1} ms"));
+    let latency = backend
+        .latency_ms
+        .map_or("-".into(), |ms| format!("{ms:.1} ms"));
     row([
         &backend.key,
-        if backend.version.is_empty() { "-" } else { &backend.version },
+        if backend.version.is_empty() {
+            "-"
+        } else {
+            &backend.version
+        },
         &backend.state,
         &backend.in_flight.to_string(),
         &backend.requests.to_string(),

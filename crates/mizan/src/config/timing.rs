@@ -35,9 +35,21 @@ pub(super) fn warn(cx: &mut Cx<'_>, file: &File) {
             "T3" => (Severity::Error, "contradiction"),
             _ => (Severity::Warning, "timing"),
         };
-        let message = format!("{}: {} must be {} {}", relation.id, relation.left, relation.comparison, relation.right);
-        let mend = relation.mend.map(|mend| format!("; {mend}")).unwrap_or_default();
-        cx.tell(&steps, severity, code, message, Some(format!("it prevents: {}{mend}", relation.prevents)));
+        let message = format!(
+            "{}: {} must be {} {}",
+            relation.id, relation.left, relation.comparison, relation.right
+        );
+        let mend = relation
+            .mend
+            .map(|mend| format!("; {mend}"))
+            .unwrap_or_default();
+        cx.tell(
+            &steps,
+            severity,
+            code,
+            message,
+            Some(format!("it prevents: {}{mend}", relation.prevents)),
+        );
     }
 }
 

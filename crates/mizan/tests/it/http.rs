@@ -318,7 +318,7 @@ fn an_early_answer_reaches_the_client_while_it_still_uploads() {
     let mizan = start(&backend);
     let mut client = mizan.client();
     client.send("POST /x HTTP/1.1\r\nHost: a.example\r\nContent-Length: 50000000\r\n\r\n");
-    client.send(vec![b'u'; 256 * 1024]);
+    client.send(vec![b'u'; 16 * 1024]);
     let response = client.read();
     assert_eq!((response.status, response.text().as_str()), (413, "no"));
     assert!(

@@ -75,13 +75,18 @@ fn pool(backends: Vec<BackendView>) -> PoolView {
 
 #[test]
 fn people_see_state_and_why() {
-    let backends = vec![backend("10.0.0.1:80", "usable", ""), backend("10.0.0.2:80", "down", "probes fail: refused")];
+    let backends = vec![
+        backend("10.0.0.1:80", "usable", ""),
+        backend("10.0.0.2:80", "down", "probes fail: refused"),
+    ];
     insta::assert_snapshot!(describe(&status(), &[pool(backends)]));
 }
 
 #[test]
 fn of_a_large_pool_what_is_wrong_is_shown_first() {
-    let mut backends: Vec<_> = (0..9999).map(|at| backend(&format!("b{at}"), "usable", "")).collect();
+    let mut backends: Vec<_> = (0..9999)
+        .map(|at| backend(&format!("b{at}"), "usable", ""))
+        .collect();
     backends.push(backend("bad", "ejected", "ejected: 5 failures in a row"));
     let text = describe(&status(), &[pool(backends)]);
     assert!(text.contains("\n  bad  "), "{text}");

@@ -16,8 +16,10 @@ pub(in super::super) struct Syntax {
 
 /// One error a line; behind a list that is never closed, everything else is noise.
 pub(super) fn explain(source: &Source, file: usize, errors: &[Error]) -> Vec<Syntax> {
-    let mut errors: Vec<(Range<usize>, &str)> =
-        errors.iter().map(|error| (error.span().unwrap_or(0..0), error.message())).collect();
+    let mut errors: Vec<(Range<usize>, &str)> = errors
+        .iter()
+        .map(|error| (error.span().unwrap_or(0..0), error.message()))
+        .collect();
     errors.sort_by_key(|(span, _)| span.start);
     let mut out: Vec<Syntax> = Vec::new();
     for (span, message) in errors {
@@ -25,11 +27,18 @@ pub(super) fn explain(source: &Source, file: usize, errors: &[Error]) -> Vec<Syn
         let (text, help, is_structural) = in_our_words(message, &source.text[value.clone()]);
         let mut diagnostic = Diagnostic::new(source, value, Severity::Error, "syntax", text);
         diagnostic.help = help;
-        if out.last().is_some_and(|last| last.diagnostic.line == diagnostic.line) {
+        if out
+            .last()
+            .is_some_and(|last| last.diagnostic.line == diagnostic.line)
+        {
             continue;
         }
         let is_last = message.starts_with("unclosed") || message.starts_with("missing comma");
-        out.push(Syntax { diagnostic, file, is_structural });
+        out.push(Syntax {
+            diagnostic,
+            file,
+            is_structural,
+        });
         if is_last {
             break;
         }
@@ -46,16 +55,34 @@ fn in_our_words(message: &str, marked: &str) -> (String, Option<String>, bool) {
     }
     if message == "duplicate key" {
         let help = "a key may stand once in its table; `[[listener]]` and `[[route]]` (two brackets) may repeat";
-        return (format!("`{marked}` is there already"), Some(help.to_owned()), false);
+        return (
+            format!("`{marked}` is there already"),
+            Some(help.to_owned()),
+            false,
+        );
     }
-    if message.starts_with("invalid basic string, expected `\"`") || message.starts_with("invalid literal string, expected") {
-        return ("this string is not closed".to_owned(), Some("strings end on the line where they begin".to_owned()), true);
+    if message.starts_with("invalid basic string, expected `\"`")
+        || message.starts_with("invalid literal string, expected")
+    {
+        return (
+            "this string is not closed".to_owned(),
+            Some("strings end on the line where they begin".to_owned()),
+            true,
+        );
     }
     if message.starts_with("unclosed array") {
-        return ("this list is not closed; a `]` is missing".to_owned(), None, true);
+        return (
+            "this list is not closed; a `]` is missing".to_owned(),
+            None,
+            true,
+        );
     }
     if message.starts_with("missing comma between array elements") {
-        return ("a `,` or a closing `]` is missing here".to_owned(), None, true);
+        return (
+            "a `,` or a closing `]` is missing here".to_owned(),
+            None,
+            true,
+        );
     }
     (message.to_owned(), None, true)
 }
