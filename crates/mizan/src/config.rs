@@ -1,1 +1,187 @@
-//! config
+//! File → schema → rules → [`Snapshot`], or everything that is wrong with it, at once.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `load` | reads the files, `${NAME}` and `file:` values: the only I/O |
+//! | `tree` | the files' values with their places |
+//! | `schema` | the model: keys, types, ranges, defaults; its doc comments are the reference |
+//! | `text` | strings that mean something: durations, sizes, addresses |
+//! | `shape` | checks the tree against the schema |
+//! | `rules` | what no schema says: references, duplicates, contradictions |
+//! | `timing` | relations between time-outs, ours and those of the other side |
+//! | `build` | makes the snapshot of what has passed |
+//!
+//! [`compile`] does no I/O but asking `resolve` for host names, and changes nothing that is in force.
+
+mod build;
+mod diagnostic;
+mod load;
+mod report;
+mod rules;
+mod schema;
+mod shape;
+mod suggest;
+mod text;
+mod timing;
+mod tree;
+
+pub use diagnostic::{Diagnostic, Severity};
+pub use load::{default_admin_socket, load, load_with, watch_signature};
+pub use timing::{Relation, Verdict};
+
+use crate::snapshot::Snapshot;
+use mizan_core::time::Instant;
+use report::{Cx, Report};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A file as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// Its text as it stands in the file, without secrets put in.
+    pub text: String,
+    /// Values of strings with `${NAME}` or `file:`, by the first byte of the string; `None` could not be read.
+    values: BTreeMap<usize, Option<String>>,
+    /// What went wrong while it was read.
+    problems: Vec<Diagnostic>,
+    /// The admin socket where none is set.
+    admin_socket: Option<PathBuf>,
+}
+
+impl Source {
+    /// A file with that text. `${NAME}` and `file:` in it stay as they are; [`load`] puts them in.
+    pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            text: text.into(),
+            values: BTreeMap::new(),
+            problems: Vec::new(),
+            admin_socket: None,
+        }
+    }
+}
+
+/// Resolves `host:port` to addresses.
+pub type Resolve<'a> = &'a dyn Fn(&str) -> io::Result<Vec<SocketAddr>>;
+
+/// Compiles the files (the first is the main one) into a snapshot with warnings.
+///
+/// Pools that `previous` has by the same name keep their live half; nothing in it is changed. `random`
+/// seeds the pools that are new.
+///
+/// # Errors
+/// All errors and warnings, in the order of the files.
+pub fn compile(
+    sources: &[Source],
+    previous: Option<&Snapshot>,
+    resolve: Resolve<'_>,
+    now: Instant,
+    random: u64,
+) -> Result<(Snapshot, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let Read { tree, file, report } = read(sources);
+    let mut cx = Cx {
+        tree: &tree,
+        report,
+    };
+    let Some(file) = file else {
+        return Err(cx.report.finish());
+    };
+    rules::check(&mut cx, &file);
+    timing::warn(&mut cx, &file);
+    if cx.report.has_errors() {
+        return Err(cx.report.finish());
+    }
+    let inputs = build::Inputs {
+        previous,
+        resolve,
+        now,
+        random,
+    };
+    let snapshot = build::snapshot(&mut cx, &file, &inputs);
+    let found = cx.report.finish();
+    match snapshot {
+        Some(snapshot) => Ok((snapshot, found)),
+        None => Err(found),
+    }
+}
+
+/// The timing relations of the files, for `mizan check` to print; empty if they cannot be read.
+pub fn relations(sources: &[Source]) -> Vec<Relation> {
+    let file = read(sources).file;
+    file.map_or(Vec::new(), |file| {
+        timing::relations(&file)
+            .into_iter()
+            .map(|found| found.relation)
+            .collect()
+    })
+}
+
+/// The JSON Schema of the configuration file.
+pub fn json_schema() -> serde_json::Value {
+    schema::JSON_SCHEMA.clone()
+}
+
+/// What a string of this `format` in the schema is, in words; `None` for formats that are not ours.
+pub fn format_meaning(format: &str) -> Option<&'static str> {
+    text::format_named(format).map(|format| format.what)
+}
+
+/// What was read: the tree, the part of it that fits the schema, and what is wrong.
+struct Read<'a> {
+    tree: tree::Node,
+    /// `None` if the syntax is so broken that what is missing may be there.
+    file: Option<schema::File>,
+    report: Report<'a>,
+}
+
+fn read(sources: &[Source]) -> Read<'_> {
+    let mut tree = tree::parse(sources);
+    let mut found: Vec<Diagnostic> = sources
+        .iter()
+        .flat_map(|source| source.problems.iter().cloned())
+        .collect();
+    found.append(&mut tree.found);
+    let mut report = Report::new(sources, found);
+    let json = shape::check(&mut tree.root, &schema::JSON_SCHEMA, &mut report);
+    let is_broken = tree.syntax.iter().any(|error| error.is_structural);
+    // On a line with a syntax error, and about things that are missing in a broken file, the shape is a guess.
+    report.found.retain(|diagnostic| {
+        let on_same_line = |error: &tree::Syntax| {
+            sources[error.file].path == diagnostic.file && error.diagnostic.line == diagnostic.line
+        };
+        !(is_broken && diagnostic.code == "missing_key") && !tree.syntax.iter().any(on_same_line)
+    });
+    report
+        .found
+        .extend(tree.syntax.into_iter().map(|error| error.diagnostic));
+    let file = match serde_json::from_value::<schema::File>(json) {
+        Ok(file) if !is_broken => Some(file),
+        Ok(_) => None,
+        Err(error) => {
+            // Only a schema that says less than the types do leads here: a bug, but not one to die of.
+            let place = tree.root.place.clone();
+            let message = format!("this configuration cannot be read: {error}");
+            report.push(
+                &place,
+                String::new(),
+                Severity::Error,
+                "internal",
+                message,
+                None,
+            );
+            None
+        }
+    };
+    Read {
+        tree: tree.root,
+        file,
+        report,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,10 @@ pub mod route;
 mod settings;
 
 pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
-pub use pool::{HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting};
+pub use pool::{
+    HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
+    UpstreamTimeouts, Waiters, Waiting,
+};
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
 
 use arc_swap::ArcSwap;
@@ -43,7 +46,9 @@ pub struct Current {
 impl Current {
     /// Starts with `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self { snapshot: ArcSwap::new(snapshot) }
+        Self {
+            snapshot: ArcSwap::new(snapshot),
+        }
     }
 
     /// The snapshot in force. Cheap, but not for each request: a worker keeps its own copy and asks

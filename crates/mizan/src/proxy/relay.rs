@@ -64,7 +64,10 @@ pub(super) async fn relay(
         let step = std::future::poll_fn(|cx| {
             if !flow.upload_over {
                 let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
-                flow.upload_over = matches!(progress, Progress::Sent | Progress::Refused | Progress::Faulty(_));
+                flow.upload_over = matches!(
+                    progress,
+                    Progress::Sent | Progress::Refused | Progress::Faulty(_)
+                );
             }
             flow.poll(cx, down, request, up, response)
         })
@@ -78,7 +81,9 @@ pub(super) async fn relay(
             Err(reason) => break Err(reason),
         }
     };
-    request.worker.put_scratch(std::mem::take(&mut response.out));
+    request
+        .worker
+        .put_scratch(std::mem::take(&mut response.out));
     result
 }
 
@@ -103,7 +108,14 @@ struct Flow {
 
 impl Flow {
     fn new(upload_over: bool) -> Self {
-        Self { upload_over, watch: Watch::default(), meter: Meter::default(), phase: (u64::MAX, Reason::ResponseIdle), mark: u64::MAX, read: 0 }
+        Self {
+            upload_over,
+            watch: Watch::default(),
+            meter: Meter::default(),
+            phase: (u64::MAX, Reason::ResponseIdle),
+            mark: u64::MAX,
+            read: 0,
+        }
     }
 
     fn poll(
@@ -134,7 +146,12 @@ impl Flow {
         }
     }
 
-    fn await_backend(&mut self, cx: &mut Context<'_>, down: &mut Downstream, request: &Request<'_>) -> Poll<Result<Step, Reason>> {
+    fn await_backend(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+        request: &Request<'_>,
+    ) -> Poll<Result<Step, Reason>> {
         if self.upload_over
             && let Some(reason) = self.watch.poll(cx, down, request.worker)
         {
@@ -142,7 +159,10 @@ impl Flow {
         }
         if self.phase.1 != Reason::ResponseIdle || self.mark != self.read {
             self.mark = self.read;
-            self.phase = (down.timer.deadline_after(request.deadlines.response_idle), Reason::ResponseIdle);
+            self.phase = (
+                down.timer.deadline_after(request.deadlines.response_idle),
+                Reason::ResponseIdle,
+            );
         }
         self.poll_time(cx, down, request)
     }
@@ -154,7 +174,9 @@ impl Flow {
         request: &Request<'_>,
         response: &Response,
     ) -> Poll<Result<Step, Reason>> {
-        let taken = response.written.saturating_sub(down.transport.unacknowledged().unwrap_or(0) as u64);
+        let taken = response
+            .written
+            .saturating_sub(down.transport.unacknowledged().unwrap_or(0) as u64);
         let now_ms = down.timer.now_ms();
         let rate = down.listener.min_rate.download_bytes_per_second;
         let grace = down.listener.min_rate.grace;
@@ -164,20 +186,33 @@ impl Flow {
         }
         if self.phase.1 != Reason::SendTimeout || self.mark != taken {
             self.mark = taken;
-            self.phase = (down.timer.deadline_after(down.listener.timeouts.send), Reason::SendTimeout);
+            self.phase = (
+                down.timer.deadline_after(down.listener.timeouts.send),
+                Reason::SendTimeout,
+            );
         }
         // What the client takes out of the kernel's buffer wakes nobody: look again within a second.
         let look_again_ms = down.timer.deadline_after(std::time::Duration::from_secs(1));
         let result = self.poll_time(cx, down, request);
         if result.is_pending() {
-            down.timer.set_at(look_again_ms.min(self.phase.0).min(request.deadlines.request_ms));
+            down.timer.set_at(
+                look_again_ms
+                    .min(self.phase.0)
+                    .min(request.deadlines.request_ms),
+            );
         }
         result
     }
 
-    fn poll_time(&self, cx: &Context<'_>, down: &Downstream, request: &Request<'_>) -> Poll<Result<Step, Reason>> {
+    fn poll_time(
+        &self,
+        cx: &Context<'_>,
+        down: &Downstream,
+        request: &Request<'_>,
+    ) -> Poll<Result<Step, Reason>> {
         let request_ms = request.deadlines.request_ms;
-        down.timer.set_at(self.phase.0.min(request_ms).min(self.watch.deadline_ms()));
+        down.timer
+            .set_at(self.phase.0.min(request_ms).min(self.watch.deadline_ms()));
         if !down.timer.poll_expired(cx) {
             return Poll::Pending;
         }
@@ -197,10 +232,17 @@ impl Response {
     }
 
     /// Writes `out`, then what was checked; ready when nothing of them is left.
-    fn poll_write(&mut self, cx: &mut Context<'_>, down: &mut Downstream) -> Poll<Result<(), Reason>> {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+    ) -> Poll<Result<(), Reason>> {
         loop {
             let first = &self.out[self.out_sent..];
-            let second = self.input.as_ref().map_or(&b""[..], |input| &input.unread()[..self.checked]);
+            let second = self
+                .input
+                .as_ref()
+                .map_or(&b""[..], |input| &input.unread()[..self.checked]);
             let written = match (first, second) {
                 ([], []) => {
                     self.out.clear();
@@ -208,7 +250,9 @@ impl Response {
                     return Poll::Ready(Ok(()));
                 }
                 (bytes, []) | ([], bytes) => down.transport.poll_write(cx, bytes),
-                (first, second) => down.transport.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)]),
+                (first, second) => down
+                    .transport
+                    .poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)]),
             };
             match written {
                 Poll::Ready(Ok(count)) if count > 0 => {
@@ -227,7 +271,12 @@ impl Response {
     }
 
     /// Reads once; the buffer is taken when bytes are there and given back when they are gone.
-    fn poll_read(&mut self, cx: &mut Context<'_>, request: &Request<'_>, up: &mut Upstream<'_>) -> Poll<Result<usize, Reason>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &Request<'_>,
+        up: &mut Upstream<'_>,
+    ) -> Poll<Result<usize, Reason>> {
         loop {
             match up.transport.poll_read_ready(cx) {
                 Poll::Ready(Ok(())) => {}
@@ -239,7 +288,9 @@ impl Response {
                     return Poll::Pending;
                 }
             }
-            let input = self.input.get_or_insert_with(|| request.worker.buffers.large());
+            let input = self
+                .input
+                .get_or_insert_with(|| request.worker.buffers.large());
             match up.transport.poll_read(cx, input.room()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.end()),
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ResponseCut)),
@@ -270,13 +321,19 @@ impl Response {
             return Ok(());
         };
         if !self.recode {
-            let (taken, _) = self.body.take(&input.unread()[self.checked..]).map_err(Reason::BadResponseChunk)?;
+            let (taken, _) = self
+                .body
+                .take(&input.unread()[self.checked..])
+                .map_err(Reason::BadResponseChunk)?;
             self.checked += taken;
             return Ok(());
         }
         while !input.is_empty() {
             match &mut self.body {
-                Body::Chunked(chunked) => match chunked.next(input.unread()).map_err(Reason::BadResponseChunk)? {
+                Body::Chunked(chunked) => match chunked
+                    .next(input.unread())
+                    .map_err(Reason::BadResponseChunk)?
+                {
                     Piece::End => {
                         self.body = Body::Done;
                         break;

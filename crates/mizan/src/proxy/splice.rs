@@ -43,7 +43,11 @@ impl Pipe {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
         // Beyond the user's pipe quota it stays at 64 KiB, which only costs more calls.
         let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
-        Ok(Self { read, write, held: 0 })
+        Ok(Self {
+            read,
+            write,
+            held: 0,
+        })
     }
 
     fn give_back(self) {
@@ -59,14 +63,22 @@ impl Pipe {
 pub(super) fn is_worth_it(body: &Body, recode: bool, down: &Downstream, up: &Upstream<'_>) -> bool {
     matches!(body, Body::Length(left) if *left >= SPLICE_MIN)
         && !recode
-        && matches!((&down.transport, &up.transport), (Transport::Tcp(_), Transport::Tcp(_)))
+        && matches!(
+            (&down.transport, &up.transport),
+            (Transport::Tcp(_), Transport::Tcp(_))
+        )
 }
 
 /// Moves the rest of a body of known length. On return it is done.
 ///
 /// # Errors
 /// As for any relay.
-pub(super) async fn relay(down: &mut Downstream, request: &Request<'_>, up: &mut Upstream<'_>, response: &mut Response) -> Result<(), Reason> {
+pub(super) async fn relay(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    up: &mut Upstream<'_>,
+    response: &mut Response,
+) -> Result<(), Reason> {
     let Body::Length(mut left) = response.body else {
         return Ok(());
     };
@@ -91,7 +103,9 @@ pub(super) async fn relay(down: &mut Downstream, request: &Request<'_>, up: &mut
                 return Poll::Ready(Ok(()));
             }
             match poll_in(cx, &mut pipe, up, left) {
-                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ResponseCut)),
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
+                    return Poll::Ready(Err(Reason::ResponseCut));
+                }
                 Poll::Ready(Ok(count)) => left -= count as u64,
                 Poll::Pending => return wait.backend(cx, down, request),
             }
@@ -103,14 +117,21 @@ pub(super) async fn relay(down: &mut Downstream, request: &Request<'_>, up: &mut
     result
 }
 
-fn poll_in(cx: &mut Context<'_>, pipe: &mut Pipe, up: &Upstream<'_>, left: u64) -> Poll<io::Result<usize>> {
+fn poll_in(
+    cx: &mut Context<'_>,
+    pipe: &mut Pipe,
+    up: &Upstream<'_>,
+    left: u64,
+) -> Poll<io::Result<usize>> {
     let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIPE_BYTES);
     loop {
         match up.transport.poll_read_ready(cx) {
             Poll::Ready(Ok(())) => {}
             other => return other.map_ok(|()| 0),
         }
-        let moved = up.transport.try_io(Interest::READABLE, || splice(up.transport.fd(), &pipe.write, most));
+        let moved = up.transport.try_io(Interest::READABLE, || {
+            splice(up.transport.fd(), &pipe.write, most)
+        });
         match moved {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(count) => {
@@ -128,7 +149,9 @@ fn poll_out(cx: &mut Context<'_>, pipe: &mut Pipe, down: &Downstream) -> Poll<io
             Poll::Ready(Ok(())) => {}
             other => return other.map_ok(|()| 0),
         }
-        let moved = down.transport.try_io(Interest::WRITABLE, || splice(&pipe.read, down.transport.fd(), pipe.held));
+        let moved = down.transport.try_io(Interest::WRITABLE, || {
+            splice(&pipe.read, down.transport.fd(), pipe.held)
+        });
         match moved {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(count) => {
@@ -140,8 +163,19 @@ fn poll_out(cx: &mut Context<'_>, pipe: &mut Pipe, down: &Downstream) -> Poll<io
     }
 }
 
-fn splice(from: impl std::os::fd::AsFd, to: impl std::os::fd::AsFd, most: usize) -> io::Result<usize> {
-    Ok(rustix::pipe::splice(from, None, to, None, most, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?)
+fn splice(
+    from: impl std::os::fd::AsFd,
+    to: impl std::os::fd::AsFd,
+    most: usize,
+) -> io::Result<usize> {
+    Ok(rustix::pipe::splice(
+        from,
+        None,
+        to,
+        None,
+        most,
+        SpliceFlags::NONBLOCK | SpliceFlags::MOVE,
+    )?)
 }
 
 /// Time-outs of a splice.
@@ -160,12 +194,23 @@ impl SpliceWait {
         (self.client_deadline, self.backend_deadline) = (None, None);
     }
 
-    fn client(&mut self, cx: &Context<'_>, down: &Downstream, request: &Request<'_>, written: u64) -> Poll<Result<(), Reason>> {
+    fn client(
+        &mut self,
+        cx: &Context<'_>,
+        down: &Downstream,
+        request: &Request<'_>,
+        written: u64,
+    ) -> Poll<Result<(), Reason>> {
         let taken = written.saturating_sub(down.transport.unacknowledged().unwrap_or(0) as u64);
         let now_ms = down.timer.now_ms();
         let min_rate = &down.listener.min_rate;
         self.meter.wait(now_ms);
-        if self.meter.is_too_slow(now_ms, taken, min_rate.download_bytes_per_second, min_rate.grace) {
+        if self.meter.is_too_slow(
+            now_ms,
+            taken,
+            min_rate.download_bytes_per_second,
+            min_rate.grace,
+        ) {
             return Poll::Ready(Err(Reason::SendTimeout));
         }
         if taken != self.taken {
@@ -181,18 +226,35 @@ impl SpliceWait {
         sleep_until(cx, down, request, deadline.min(look_again), None)
     }
 
-    fn backend(&mut self, cx: &mut Context<'_>, down: &mut Downstream, request: &Request<'_>) -> Poll<Result<(), Reason>> {
+    fn backend(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+        request: &Request<'_>,
+    ) -> Poll<Result<(), Reason>> {
         if let Some(reason) = self.watch.poll(cx, down, request.worker) {
             return Poll::Ready(Err(reason));
         }
         let fresh = down.timer.deadline_after(request.deadlines.response_idle);
         let deadline = *self.backend_deadline.get_or_insert(fresh);
-        sleep_until(cx, down, request, deadline.min(self.watch.deadline_ms()), Some(deadline))
+        sleep_until(
+            cx,
+            down,
+            request,
+            deadline.min(self.watch.deadline_ms()),
+            Some(deadline),
+        )
     }
 }
 
 /// Pending until `deadline`; past the request's own, or `fatal`, an error.
-fn sleep_until(cx: &Context<'_>, down: &Downstream, request: &Request<'_>, deadline: u64, fatal: Option<u64>) -> Poll<Result<(), Reason>> {
+fn sleep_until(
+    cx: &Context<'_>,
+    down: &Downstream,
+    request: &Request<'_>,
+    deadline: u64,
+    fatal: Option<u64>,
+) -> Poll<Result<(), Reason>> {
     let now_ms = down.timer.now_ms();
     if request.deadlines.request_ms <= now_ms {
         return Poll::Ready(Err(Reason::RequestTimeout));
@@ -200,7 +262,8 @@ fn sleep_until(cx: &Context<'_>, down: &Downstream, request: &Request<'_>, deadl
     if fatal.is_some_and(|fatal| fatal <= now_ms) {
         return Poll::Ready(Err(Reason::ResponseIdle));
     }
-    down.timer.set_at(deadline.min(request.deadlines.request_ms));
+    down.timer
+        .set_at(deadline.min(request.deadlines.request_ms));
     if down.timer.poll_expired(cx) {
         // A deadline that passed while it was set: come round at once.
         cx.waker().wake_by_ref();

@@ -71,7 +71,8 @@ impl Networks {
             return self.allow.is_empty();
         };
         !self.deny.iter().any(|network| network.contains(&address))
-            && (self.allow.is_empty() || self.allow.iter().any(|network| network.contains(&address)))
+            && (self.allow.is_empty()
+                || self.allow.iter().any(|network| network.contains(&address)))
     }
 }
 

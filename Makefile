@@ -1,0 +1,69 @@
+# Every chore by one name; CI calls the same ones. `make help` lists them.
+#
+# Nothing here needs more than rustup and a C compiler to begin with: `setup` brings the rest.
+
+CARGO ?= cargo
+# Where cargo puts its output; the suites and the bench start the binary from there.
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+MIZAN := $(TARGET_DIR)/release/mizan
+# Command-line arguments for `make lab`, for example `make lab ARGS=--drill`.
+ARGS ?=
+# Seconds for each target of `make fuzz`.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup lab lint fmt clippy doc deny test test-rust test-long suites suites-short \
+	fuzz bench bench-full bench-setup release
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
+
+setup: ## what lint and test need beyond Rust and a C compiler; installs only what is missing
+	@scripts/setup.sh
+
+lab: ## the laboratory: three backends, the proxy, the drill to type (ARGS=--drill plays it)
+	$(CARGO) build --release --locked -p mizan
+	@exec $(MIZAN) lab $(ARGS)
+
+release:
+	$(CARGO) build --release --locked -p mizan
+
+lint: setup fmt clippy doc deny ## format, lints, docs, licences: no warning passes
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+deny:
+	$(CARGO) deny --locked check licenses bans sources
+
+test: setup test-rust suites-short ## everything that CI runs: unit, property, socket, tidy, fuzz smoke, short suites
+
+test-rust:
+	$(CARGO) test --workspace --locked
+
+test-long: setup release ## the tests that need minutes or gigabytes, in release mode, then all suites
+	MIZAN_TEST_LONG=1 $(CARGO) test --workspace --release --locked
+	MIZAN=$(MIZAN) suites/run.sh
+
+suites: setup release ## the outside suites against the release binary: full marks or failure
+	MIZAN=$(MIZAN) suites/run.sh
+
+suites-short: release
+	MIZAN=$(MIZAN) suites/run.sh --short
+
+fuzz: ## coverage-guided fuzzing of the HTTP/1 parsers, FUZZ_SECONDS each
+	fuzz/run.sh $(FUZZ_SECONDS)
+
+bench-setup:
+	bench/setup.sh
+
+bench: release bench-setup ## Mizan beside nginx, HAProxy, Envoy, Caddy and a raw relay: under five minutes
+	python3 bench/bench.py run --quick --mizan $(MIZAN)
+
+bench-full: release bench-setup ## every point, three rounds
+	python3 bench/bench.py run --full --mizan $(MIZAN)

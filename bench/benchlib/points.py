@@ -1,0 +1,245 @@
+"""What is measured. A point is a function from a peer to figures; the round and the order are the caller's."""
+import dataclasses
+import json
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import time
+from typing import Callable
+
+from . import peers, procfs
+from .run import BenchError, LOAD_CPU, Running, backend_requests, load, place, tool, verify, wrk
+
+MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    name: str
+    title: str
+    measure: Callable            # (peer, Settings) -> {metric: value}
+    columns: list                # (metric, heading, digits)
+    ratio: str                   # the metric that is compared
+    large: bool = False          # variants for large bodies take part
+    relay: bool = True           # the raw relay takes part
+    direct: bool = False         # the backends themselves take part
+    pinned: bool = True
+    many: bool = False           # backends on all of 127.0.0.0/8
+    only: tuple = ()             # peers that can do it at all; empty: all
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    names: list                  # all peers, which settles their ports
+    seconds: int
+    backend_pid: int
+    rest_seconds: int
+
+
+class Account:
+    """CPU of a proxy, and of what does not belong here, over a `with` block."""
+
+    def __init__(self, pid, settings):
+        self.pid, self.settings = pid, settings
+
+    def snap(self):
+        own, kids = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        ours = sum(procfs.cpu_seconds(self.settings.backend_pid)) + own.ru_utime + own.ru_stime + kids.ru_utime + kids.ru_stime
+        return procfs.cpu_seconds(self.pid), ours, procfs.machine_busy_seconds(), time.monotonic()
+
+    def __enter__(self):
+        self.before = self.snap()
+        return self
+
+    def __exit__(self, *_):
+        (user0, system0), ours0, busy0, at0 = self.before
+        (user1, system1), ours1, busy1, at1 = self.snap()
+        self.user, self.cpu = user1 - user0, user1 - user0 + system1 - system0
+        self.seconds = at1 - at0
+        # Cores' worth of CPU that something else on the machine used: the measure of how far to trust this one.
+        self.noise = max(0.0, busy1 - busy0 - (ours1 - ours0) - self.cpu) / self.seconds
+
+
+def closed_loop(path, connections, size, pinned=True, threads=1, workers=1, log=False):
+    """As many requests as go: CPU a request."""
+    def measure(peer, settings):
+        with Running(peer, settings.names, pinned, workers, log) as running:
+            if peer.is_proxy:
+                verify(running)
+            wrk(running.port, path, connections, 1, pinned, threads)
+            before = procfs.cpu_by_thread(running.pid)
+            with Account(running.pid, settings) as account:
+                result = wrk(running.port, path, connections, settings.seconds, pinned, threads)
+            after = procfs.cpu_by_thread(running.pid)
+        requests = max(result["requests"], 1)
+        busiest = sorted((after[thread] - before.get(thread, 0) for thread in after), reverse=True)[:workers]
+        return {
+            "us_request": account.cpu / requests * 1e6,
+            "us_user": account.user / requests * 1e6,
+            "s_gib": account.cpu / (requests * size / 2**30),
+            "requests_second": requests / (result["microseconds"] / 1e6),
+            "p50_us": result["p50"], "p99_us": result["p99"], "bad": result["bad"],
+            "core_used": account.cpu / account.seconds, "noise": account.noise,
+            "spread": (busiest[0] - busiest[-1]) / (sum(busiest) / len(busiest)) if workers > 1 and busiest[0] else 0.0,
+        }
+    return measure
+
+
+def open_loop(rate, connections):
+    """Latency at a fixed rate, from when a request was due."""
+    def once(port, settings):
+        return json.loads(load([tool("rate"), str(port), "/128", str(rate), str(connections), str(settings.seconds)], True, settings.seconds + 30))
+
+    def measure(peer, settings):
+        if peer is None:
+            result = once(peers.BACKEND_PORTS[0], settings)
+            return {**{f"{name}_us": result[name] for name in ("p50", "p99", "p999")}, "bad": result["bad"]}
+        with Running(peer, settings.names) as running:
+            if peer.is_proxy:
+                verify(running)
+            wrk(running.port, "/128", connections, 1, True)
+            with Account(running.pid, settings) as account:
+                result = once(running.port, settings)
+        return {
+            **{f"{name}_us": result[name] for name in ("p50", "p99", "p999")}, "bad": result["bad"],
+            "us_request": account.cpu / max(result["requests"], 1) * 1e6, "noise": account.noise,
+        }
+    return measure
+
+
+def idle(count):
+    """Resident memory of `count` idle keep-alive connections."""
+    def measure(peer, settings):
+        with Running(peer, settings.names) as running:
+            subprocess.run([tool("hold"), str(running.port), "/128", "100"], input="", text=True, stdout=subprocess.DEVNULL, check=True)
+            time.sleep(0.5)
+            before = procfs.memory_kib(running.pid)
+            holder = subprocess.Popen([tool("hold"), str(running.port), "/128", str(count)], preexec_fn=place(LOAD_CPU),
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                held, failed = map(int, re.match(r"held (\d+) failed (\d+)", holder.stdout.readline()).groups())
+                time.sleep(1)
+                after = procfs.memory_kib(running.pid)
+                with Account(running.pid, settings) as account:
+                    time.sleep(1)
+            finally:
+                rest = holder.communicate(timeout=60)[0]
+        alive = int(rest.split()[1])
+        return {"kib_connection": (after - before) / max(held, 1), "rss_mib": after / 1024, "alive": alive, "bad": failed + held - alive,
+                "idle_cpu": account.cpu / account.seconds, "noise": 0.0}
+    return measure
+
+
+def upload(length):
+    """Growth of resident memory's peak during one upload of `length` bytes."""
+    def measure(peer, settings):
+        block = b"u" * (256 << 10)
+        with Running(peer, settings.names) as running:
+            subprocess.run([tool("hold"), str(running.port), "/128", "100"], input="", text=True, stdout=subprocess.DEVNULL, check=True)
+            time.sleep(0.5)
+            procfs.reset_peak(running.pid)
+            before = procfs.memory_kib(running.pid)
+            with Account(running.pid, settings) as account, socket.create_connection(("127.0.0.1", running.port), 60) as client:
+                client.sendall(f"POST /upload HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n\r\n".encode())
+                for _ in range(length // len(block)):
+                    client.sendall(block)
+                answer = client.recv(4096)
+            peak = procfs.memory_kib(running.pid, "VmHWM")
+        return {"growth_mib": (peak - before) / 1024, "s_gib": account.cpu / (length / 2**30), "seconds": account.seconds,
+                "bad": int(not answer.startswith(b"HTTP/1.1 200")), "noise": account.noise}
+    return measure
+
+
+def access_log(peer, settings):
+    """CPU a request with a JSON access log in a file, beside the same without."""
+    without = closed_loop("/128", 64, 128)(peer, settings)
+    with_log = closed_loop("/128", 64, 128, log=True)(peer, settings)
+    return {"us_request": with_log["us_request"], "us_without": without["us_request"],
+            "rise_percent": (with_log["us_request"] / without["us_request"] - 1) * 100,
+            "bad": with_log["bad"] + without["bad"], "noise": max(with_log["noise"], without["noise"])}
+
+
+def count_calls_with_perf(pids, seconds):
+    return ["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", ",".join(map(str, pids)), "--", "sleep", str(seconds)]
+
+
+def perf_can_count():
+    if not shutil.which("perf"):
+        return False
+    probe = subprocess.run(["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "true"], capture_output=True, text=True)
+    return probe.returncode == 0 and re.search(r"^[1-9]\d*,", probe.stderr, re.M) is not None
+
+
+def system_calls(peer, settings):
+    """System calls a request at saturation. perf counts without slowing the proxy; strace is there where perf is not."""
+    with Running(peer, settings.names) as running:
+        wrk(running.port, "/128", 64, 1, True)
+        pids = procfs.tree(running.pid)
+        if perf_can_count():
+            counter = subprocess.Popen(count_calls_with_perf(pids, 3), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.5)
+            requests = wrk(running.port, "/128", 64, 2, True)["requests"]
+            text = counter.communicate(timeout=30)[1]
+            calls = sum(int(count) for count in re.findall(r"^(\d+),", text, re.M))
+        else:
+            counter = subprocess.Popen(["strace", "-c", "-f", "-q", *(word for pid in pids for word in ("-p", str(pid)))],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.5)
+            requests = wrk(running.port, "/128", 64, 2, True)["requests"]
+            counter.send_signal(2)
+            text = counter.communicate(timeout=30)[1]
+            totals = re.findall(r"^100\.00\s+\S+\s+(?:\S+\s+)??(\d+)(?:\s+\d+)?\s+total", text, re.M)
+            calls = int(totals[-1]) if totals else 0
+    if not calls or not requests:
+        raise BenchError(f"{peer.name}: no system call was counted: {text[-300:]}")
+    return {"calls_request": calls / requests, "bad": 0, "noise": 0.0}
+
+
+def addresses(count):
+    """Distinct loopback addresses, all answered by one socket."""
+    return [f"127.{1 + i // 62500}.{i // 250 % 250}.{i % 250 + 1}:{peers.MANY_PORT}" for i in range(count)]
+
+
+def at_rest(count):
+    """CPU and memory of a proxy that does nothing but check `count` backends."""
+    def measure(peer, settings):
+        with Running(peer, settings.names, checks=True, addresses=addresses(count)) as running:
+            time.sleep(peers.CHECK_INTERVAL_SECONDS + 1)
+            before = backend_requests()
+            with Account(running.pid, settings) as account:
+                time.sleep(settings.rest_seconds)
+            checks = backend_requests() - before
+            return {"checks_second": checks / account.seconds, "core_percent": account.cpu / account.seconds * 100, "rss_mib": procfs.memory_kib(running.pid) / 1024,
+                    "ready_seconds": running.ready_seconds, "bad": 0, "noise": account.noise}
+    return measure
+
+
+REQUEST_COLUMNS = [("us_request", "CPU µs/request", 2), ("us_user", "of it user", 2), ("requests_second", "requests/s", 0),
+                   ("p50_us", "p50 µs", 0), ("p99_us", "p99 µs", 0), ("core_used", "core used", 2)]
+SIZE_COLUMNS = [("us_request", "CPU µs/request", 1), ("s_gib", "CPU s/GiB", 3), ("requests_second", "requests/s", 0),
+                ("p99_us", "p99 µs", 0), ("core_used", "core used", 2)]
+REST_COLUMNS = [("core_percent", "% of a core", 2), ("checks_second", "checks/s", 1), ("rss_mib", "RSS MiB", 1), ("ready_seconds", "start s", 2)]
+CHECKING = ("haproxy", "envoy", "caddy", "mizan")      # nginx has no active checks in its free edition
+
+POINTS = [
+    Point("small", "128 B, 64 keep-alive connections, one worker pinned", closed_loop("/128", 64, 128), REQUEST_COLUMNS, "us_request"),
+    Point("16k", "16 KiB, 64 connections, one worker pinned", closed_loop("/16384", 64, 16384), SIZE_COLUMNS, "us_request", large=True),
+    Point("1m", "1 MiB, 16 connections, one worker pinned", closed_loop(f"/{MIB}", 16, MIB), SIZE_COLUMNS, "us_request", large=True),
+    Point("rate", "open loop, 5,000 requests/s, 64 connections", open_loop(5000, 64),
+          [("p50_us", "p50 µs", 0), ("p99_us", "p99 µs", 0), ("p999_us", "p99.9 µs", 0), ("us_request", "CPU µs/request", 1)], "p99_us", direct=True),
+    Point("idle", "10,000 idle keep-alive connections", idle(10_000),
+          [("kib_connection", "KiB/connection", 2), ("rss_mib", "RSS MiB", 1), ("idle_cpu", "core used", 3), ("alive", "alive", 0)],
+          "kib_connection", relay=False),
+    Point("upload", "1 GiB upload", upload(1 << 30),
+          [("growth_mib", "peak RSS growth MiB", 1), ("s_gib", "CPU s/GiB", 3), ("seconds", "seconds", 2)], "growth_mib", relay=False),
+    Point("log", "128 B with a JSON access log in a file", access_log,
+          [("us_request", "CPU µs/request", 2), ("us_without", "without log", 2), ("rise_percent", "rise %", 1)], "us_request", relay=False),
+    Point("workers", "128 B, 64 connections, two workers, nothing pinned",
+          closed_loop("/128", 64, 128, pinned=False, threads=2, workers=2),
+          [*REQUEST_COLUMNS[:5], ("spread", "spread of workers' CPU", 2)], "us_request", relay=False, pinned=False),
+    Point("calls", "system calls a request at saturation, 128 B", system_calls, [("calls_request", "calls/request", 2)], "calls_request"),
+    *(Point(f"rest-{count}", f"{count:,} backends at rest, checked each {peers.CHECK_INTERVAL_SECONDS} s", at_rest(count), REST_COLUMNS,
+            "core_percent", relay=False, many=True, only=CHECKING) for count in (10, 1_000, 10_000)),
+]

@@ -1,0 +1,290 @@
+//! Pools: members are resolved, live state is taken over.
+
+use super::Inputs;
+use crate::config::load::Fnv;
+use crate::config::report::Cx;
+use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
+use crate::config::text::BackendAddress;
+use crate::config::tree::At;
+use crate::snapshot::{
+    HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
+};
+use mizan_core::backend::{Address, Member};
+use mizan_core::ejection::EjectionConfig;
+use mizan_core::policy::PolicyKind;
+use mizan_core::pool::PoolConfig;
+use mizan_core::retry::RetryBudgetConfig;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far back requests count for the retry budget.
+const BUDGET_WINDOW: Duration = Duration::from_secs(10);
+
+/// Statuses that pass a probe unless the file says otherwise.
+const PASSING: (u16, u16) = (200, 399);
+
+pub(super) fn build(
+    cx: &mut Cx<'_>,
+    file: &File,
+    inputs: &Inputs<'_>,
+) -> Option<BTreeMap<Arc<str>, Arc<Pool>>> {
+    let mut pools = BTreeMap::new();
+    let list = At::ROOT.key("pool");
+    for (name, from) in &file.pool {
+        let name: Arc<str> = Arc::from(name.as_str());
+        let pool = build_one(cx, &name, from, inputs, &list.key(&name))?;
+        pools.insert(name, Arc::new(pool));
+    }
+    Some(pools)
+}
+
+fn build_one(
+    cx: &mut Cx<'_>,
+    name: &Arc<str>,
+    from: &schema::Pool,
+    inputs: &Inputs<'_>,
+    at: &At<'_>,
+) -> Option<Pool> {
+    let previous = inputs
+        .previous
+        .and_then(|previous| previous.pools.get(name));
+    let (members, names) = members(cx, from, inputs, previous, at)?;
+    let config = config(from);
+    let core = match previous {
+        Some(previous) => Arc::clone(&previous.core),
+        None => {
+            let mut seed = Fnv(inputs.random);
+            seed.bytes(name.as_bytes());
+            Arc::new(mizan_core::pool::Pool::new(
+                inputs.now,
+                config.clone(),
+                members.clone(),
+                seed.0,
+            ))
+        }
+    };
+    let mut versions: Vec<Arc<str>> = Vec::new();
+    for version in members
+        .iter()
+        .chain(names.iter().map(|(_, member)| member))
+        .map(|member| &member.version)
+    {
+        if !versions.contains(version) {
+            versions.push(Arc::clone(version));
+        }
+    }
+    let health = match &from.health {
+        Some(health) => Some(health_check(health)?),
+        None => None,
+    };
+    Some(Pool {
+        name: Arc::clone(name),
+        core,
+        config,
+        members,
+        names,
+        waiters: previous
+            .map(|previous| Arc::clone(&previous.waiters))
+            .unwrap_or_default(),
+        versions,
+        hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
+        health,
+        timeouts: timeouts(&from.timeouts),
+        retry: retry(&from.retry)?,
+        keepalive: Keepalive {
+            idle_timeout: from.keepalive.idle_timeout.value.0,
+            idle_max: from.keepalive.idle_max,
+        },
+        connections_max: from.connections_max,
+        queue: Queue {
+            requests_max: from.queue.requests_max,
+            timeout: from.queue.timeout.value.0,
+        },
+    })
+}
+
+/// Members as resolved now, and the host names to resolve again.
+type Members = (Vec<Member>, Vec<(String, Member)>);
+
+fn members(
+    cx: &mut Cx<'_>,
+    from: &schema::Pool,
+    inputs: &Inputs<'_>,
+    previous: Option<&Arc<Pool>>,
+    at: &At<'_>,
+) -> Option<Members> {
+    let (mut members, mut names) = (Vec::with_capacity(from.backends.len()), Vec::new());
+    let list = at.key("backends");
+    for (index, entry) in from.backends.iter().enumerate() {
+        let alone = schema::Backend::default();
+        let (address, table) = match entry {
+            BackendEntry::Address(address) => (address, &alone),
+            BackendEntry::Full(table) => (table.address.as_ref()?, table),
+        };
+        let member = |key: String, address: Address| Member {
+            key: Arc::from(key),
+            address,
+            weight: table.weight,
+            version: Arc::from(table.version.as_deref().unwrap_or("")),
+            in_flight_max: table.in_flight_max,
+        };
+        match &address.value {
+            BackendAddress::Ip(address) => {
+                members.push(member(address.to_string(), Address::Ip(*address)))
+            }
+            BackendAddress::Unix(path) => members.push(member(
+                format!("unix:{}", path.display()),
+                Address::Unix(path.clone()),
+            )),
+            BackendAddress::Name(name) => {
+                let found = addresses(cx, name, inputs, previous, &list.index(index));
+                members.extend(found.into_iter().map(|address| {
+                    member(format!("{name}/{}", address.ip()), Address::Ip(address))
+                }));
+                // The template's address is never connected to.
+                let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+                names.push((name.clone(), member(name.clone(), Address::Ip(nowhere))));
+            }
+        }
+    }
+    Some((members, names))
+}
+
+/// What a host name stands for now; what it stood for last if it cannot be resolved.
+fn addresses(
+    cx: &mut Cx<'_>,
+    name: &str,
+    inputs: &Inputs<'_>,
+    previous: Option<&Arc<Pool>>,
+    at: &At<'_>,
+) -> Vec<SocketAddr> {
+    let problem = match (inputs.resolve)(name) {
+        Ok(found) if !found.is_empty() => {
+            let mut found: Vec<SocketAddr> = found
+                .into_iter()
+                .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))
+                .collect();
+            found.sort();
+            found.dedup();
+            return found;
+        }
+        Ok(_) => "it has no addresses".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let prefix = format!("{name}/");
+    let backends = previous
+        .map(|previous| previous.core.backends())
+        .unwrap_or_default();
+    let last: Vec<SocketAddr> = backends
+        .iter()
+        .filter(|backend| backend.key().starts_with(&prefix))
+        .filter_map(|backend| {
+            if let Address::Ip(address) = backend.address() {
+                Some(*address)
+            } else {
+                None
+            }
+        })
+        .collect();
+    let help = if last.is_empty() {
+        "the pool has no backend from it until it resolves; it is tried again every 30 s"
+    } else {
+        "its last addresses stay in use; it is tried again every 30 s"
+    };
+    cx.warn(
+        at,
+        "unresolved",
+        format!("`{name}` cannot be resolved: {problem}"),
+        help,
+    );
+    last
+}
+
+fn config(from: &schema::Pool) -> PoolConfig {
+    let (rise, fall) = from
+        .health
+        .as_ref()
+        .map_or((2, 3), |health| (health.rise, health.fall));
+    PoolConfig {
+        policy: match from.policy {
+            Policy::RoundRobin => PolicyKind::RoundRobin,
+            Policy::WeightedRoundRobin => PolicyKind::WeightedRoundRobin,
+            Policy::LeastConnections => PolicyKind::LeastConnections,
+            Policy::LeastResponseTime => PolicyKind::LeastResponseTime,
+            Policy::PowerOfTwo => PolicyKind::PowerOfTwo,
+            Policy::ConsistentHash => PolicyKind::ConsistentHash,
+        },
+        panic_threshold: from.panic_threshold,
+        rise,
+        fall,
+        probed: from.health.is_some(),
+        ejection: EjectionConfig {
+            enabled: from.ejection.enabled,
+            consecutive_failures: from.ejection.failures,
+            consecutive_errors: from.ejection.failures,
+            time_base: from.ejection.time.value.0,
+            time_max: from.ejection.time_max.value.0,
+            max_ejected: from.ejection.max_ejected,
+            ..EjectionConfig::default()
+        },
+        retry_budget: RetryBudgetConfig {
+            ratio: from.retry.budget,
+            min_per_second: from.retry.budget_min_per_second,
+            window: BUDGET_WINDOW,
+        },
+    }
+}
+
+fn health_check(from: &schema::Health) -> Option<HealthCheck> {
+    let kind = if from.tcp {
+        ProbeKind::Tcp
+    } else {
+        let expect = from.expect.as_ref().map_or(vec![PASSING], |expect| {
+            let range = |statuses: &Statuses| match statuses {
+                Statuses::Number(status) => (*status, *status),
+                Statuses::Range(range) => (range.value.0, range.value.1),
+            };
+            expect.as_slice().iter().map(range).collect()
+        });
+        ProbeKind::Http {
+            path: from.path.clone()?,
+            host: from.host.as_ref().map(|host| host.value.0.clone()),
+            expect: StatusSet(expect),
+            body: from.body.clone(),
+        }
+    };
+    let (interval, timeout) = (from.interval.value.0, from.timeout.value.0);
+    Some(HealthCheck {
+        kind,
+        interval,
+        jitter: from.jitter,
+        timeout,
+        port: from.port,
+    })
+}
+
+fn timeouts(from: &schema::PoolTimeouts) -> UpstreamTimeouts {
+    UpstreamTimeouts {
+        connect: from.connect.value.0,
+        response_header: from.response_header.value.0,
+        response_idle: from.response_idle.value.0,
+        per_try: from.per_try.value.0,
+        request: from.request.value.0,
+    }
+}
+
+fn retry(from: &schema::Retry) -> Option<Retry> {
+    Some(Retry {
+        tries_max: from.tries_max,
+        on: RetryOn {
+            reset: from.reset,
+            timeout: from.timeout,
+            statuses: from.statuses.clone(),
+        },
+        backoff: from.backoff.value.0,
+        backoff_max: from.backoff_max.value.0,
+        buffer_bytes_max: usize::try_from(from.buffer_max.value.0).ok()?,
+    })
+}

@@ -1,0 +1,218 @@
+//! Collects diagnostics, so that a reader gets all of them at once.
+
+use super::Source;
+use super::diagnostic::{Diagnostic, Severity};
+use super::suggest;
+use super::text::did_you_mean;
+use super::tree::{At, Node, Place, Step, Value};
+
+/// Diagnostics kept; of more, only the count is told.
+const DIAGNOSTICS_MAX: usize = 500;
+
+/// Names looked at, over all suggestions of a run: a table of 20,000 objects must not make errors slow.
+const SUGGESTION_WORK_MAX: usize = 1_000_000;
+
+/// What was found so far.
+pub(super) struct Report<'a> {
+    pub(super) sources: &'a [Source],
+    pub(super) found: Vec<Diagnostic>,
+    /// Not kept: errors and all.
+    left_out: usize,
+    suggestion_work: usize,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(sources: &'a [Source], found: Vec<Diagnostic>) -> Self {
+        Self {
+            sources,
+            found,
+            left_out: 0,
+            suggestion_work: 0,
+        }
+    }
+
+    /// Adds a diagnostic on `place`.
+    pub(super) fn push(
+        &mut self,
+        place: &Place,
+        path: String,
+        severity: Severity,
+        code: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
+        if self.found.len() >= DIAGNOSTICS_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let Some(source) = self.sources.get(place.file) else {
+            return;
+        };
+        let span = first_line(&source.text, place);
+        let diagnostic = Diagnostic::new(source, span, severity, code, message);
+        self.found.push(Diagnostic {
+            path,
+            help,
+            ..diagnostic
+        });
+    }
+
+    /// Whether something refuses the configuration.
+    pub(super) fn has_errors(&self) -> bool {
+        self.found
+            .iter()
+            .any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// Everything, in the order of the files.
+    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
+        let file_index = |diagnostic: &Diagnostic| {
+            self.sources
+                .iter()
+                .position(|source| source.path == diagnostic.file)
+        };
+        self.found.sort_by_key(|diagnostic| {
+            (
+                file_index(diagnostic),
+                diagnostic.span.start,
+                diagnostic.span.end,
+            )
+        });
+        if let (true, Some(source)) = (self.left_out > 0, self.sources.first()) {
+            let message = format!("{} more errors and warnings are not shown", self.left_out);
+            self.found.push(Diagnostic::new(
+                source,
+                0..0,
+                Severity::Error,
+                "too_many",
+                message,
+            ));
+        }
+        self.found
+    }
+
+    /// `message; did you mean NEAREST?` as long as there is time for it.
+    pub(super) fn suggest<'n>(
+        &mut self,
+        message: String,
+        text: &str,
+        known: impl ExactSizeIterator<Item = &'n str>,
+    ) -> String {
+        self.suggestion_work += known.len();
+        if self.suggestion_work > SUGGESTION_WORK_MAX {
+            return message;
+        }
+        did_you_mean(message, suggest::nearest(text, known))
+    }
+}
+
+/// What is marked ends with the line it begins on.
+fn first_line(text: &str, place: &Place) -> std::ops::Range<usize> {
+    let span = place.span();
+    let end = text
+        .get(span.clone())
+        .and_then(|marked| marked.find(['\n', '\r']))
+        .map_or(span.end, |at| span.start + at);
+    span.start..end
+}
+
+/// The report together with the tree that knows the places.
+pub(super) struct Cx<'a> {
+    pub(super) tree: &'a Node,
+    pub(super) report: Report<'a>,
+}
+
+impl Cx<'_> {
+    /// An error on what `at` leads to.
+    pub(super) fn error(&mut self, at: &At<'_>, code: &'static str, message: impl Into<String>) {
+        self.tell(&at.steps(), Severity::Error, code, message.into(), None);
+    }
+
+    /// An error that says what to do.
+    pub(super) fn error_with(
+        &mut self,
+        at: &At<'_>,
+        code: &'static str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.tell(
+            &at.steps(),
+            Severity::Error,
+            code,
+            message.into(),
+            Some(help.into()),
+        );
+    }
+
+    /// A warning that says what to do.
+    pub(super) fn warn(
+        &mut self,
+        at: &At<'_>,
+        code: &'static str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.tell(
+            &at.steps(),
+            Severity::Warning,
+            code,
+            message.into(),
+            Some(help.into()),
+        );
+    }
+
+    /// An error or a warning on what `steps` lead to.
+    pub(super) fn tell(
+        &mut self,
+        steps: &[Step<'_>],
+        severity: Severity,
+        code: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
+        let located = self.tree.locate(steps);
+        self.report
+            .push(&located.place, located.path, severity, code, message, help);
+    }
+
+    /// Whether the file has it, right or wrong: what is wrong was reported already.
+    pub(super) fn is_set(&self, at: &At<'_>) -> bool {
+        self.tree.find(&at.steps()).is_some()
+    }
+
+    /// Whether something in that table was refused, so that what is missing may be what was refused.
+    pub(super) fn is_partial(&self, at: &At<'_>) -> bool {
+        match self.tree.find(&at.steps()).map(|node| &node.value) {
+            Some(Value::Table(table)) => table.values().any(|entry| entry.node.refused),
+            _ => false,
+        }
+    }
+
+    /// Length of a list as the file has it, refused elements included.
+    pub(super) fn list_len(&self, at: &At<'_>) -> Option<usize> {
+        match &self.tree.find(&at.steps())?.value {
+            Value::Array(list) => Some(list.items.len()),
+            _ => None,
+        }
+    }
+
+    /// Whether the string there holds something from outside the file: `${NAME}` or `file:`.
+    pub(super) fn is_put_in(&self, at: &At<'_>) -> bool {
+        let Some(node) = self.tree.find(&at.steps()) else {
+            return false;
+        };
+        let source = self.report.sources.get(node.place.file);
+        source.is_some_and(|source| source.values.contains_key(&node.place.start))
+    }
+
+    /// The place of what `at` leads to.
+    pub(super) fn place(&self, at: &At<'_>) -> Place {
+        self.tree.locate(&at.steps()).place
+    }
+
+    /// `lb.toml:12`.
+    pub(super) fn shown(&self, place: &Place) -> String {
+        super::tree::shown(self.report.sources, place)
+    }
+}

@@ -1,0 +1,77 @@
+//! Rules of `[[listener]]`.
+
+use super::{Seen, overlap};
+use crate::config::report::Cx;
+use crate::config::schema::{File, Listener};
+use crate::config::tree::{At, Place};
+use crate::snapshot::Bind;
+use std::net::SocketAddr;
+
+pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
+    let list = At::ROOT.key("listener");
+    if file.listener.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
+        cx.error_with(
+            &list,
+            "missing_key",
+            "there is no listener",
+            "`[[listener]]` with `bind = \"0.0.0.0:8000\"` accepts clients",
+        );
+    }
+    let mut names = Seen::new();
+    let mut sockets = Seen::new();
+    let mut bound: Vec<(SocketAddr, Place)> = Vec::new();
+    for (index, listener) in file.listener.iter().enumerate() {
+        let at = list.index(index);
+        let bind_at = at.key("bind");
+        if let Some(name) = &listener.name {
+            names.once(cx, &at.key("name"), "listener", name);
+        }
+        match listener.bind.as_ref().map(|bind| &bind.value) {
+            Some(Bind::Tcp(address)) => {
+                if let Some((other, place)) =
+                    bound.iter().find(|(other, _)| overlap(*other, *address))
+                {
+                    let message =
+                        format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
+                    cx.error_with(
+                        &bind_at,
+                        "duplicate",
+                        message,
+                        "`[::]` and `0.0.0.0` take the port of every address",
+                    );
+                }
+                bound.push((*address, cx.place(&bind_at)));
+            }
+            Some(Bind::Unix(path)) => {
+                sockets.once(cx, &bind_at, "socket", &path.display().to_string())
+            }
+            None => {}
+        }
+        limits(cx, listener, &at);
+    }
+}
+
+fn limits(cx: &mut Cx<'_>, listener: &Listener, at: &At<'_>) {
+    if listener.target_max.value > listener.head_max.value {
+        let message = format!(
+            "a target of {} does not fit into a head of {}",
+            listener.target_max.text, listener.head_max.text
+        );
+        cx.error(&at.key("target_max"), "contradiction", message);
+    }
+    for (index, network) in listener.trusted_proxies.iter().enumerate() {
+        if network.value.prefix_len() == 0 {
+            let list = at.key("trusted_proxies");
+            let message = format!(
+                "`{}` believes every client's word about its own address",
+                network.text
+            );
+            cx.warn(
+                &list.index(index),
+                "forgeable",
+                message,
+                "name the networks of your own proxies",
+            );
+        }
+    }
+}

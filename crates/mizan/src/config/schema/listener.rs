@@ -1,0 +1,131 @@
+//! `[[listener]]`.
+
+use super::NetworkList;
+use crate::config::text::{Bytes, BytesOrUnlimited, Text, Time};
+use crate::snapshot::Bind;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A socket that accepts clients.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["bind"]))]
+pub(in super::super) struct Listener {
+    /// Its name in routes, logs and metrics; unset: the address that it binds.
+    #[schemars(extend("format" = "name"))]
+    pub(in super::super) name: Option<String>,
+    /// Where it listens; `[::]` takes IPv4 and IPv6.
+    pub(in super::super) bind: Option<Text<Bind>>,
+    /// Length of the kernel's accept queue, for each worker.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub(in super::super) backlog: u32,
+    /// Client connections at once; more wait in the accept queue.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(in super::super) connections_max: usize,
+    /// Networks that may connect; empty: all.
+    pub(in super::super) allow: NetworkList,
+    /// Networks that may not connect; looked at before `allow`.
+    pub(in super::super) deny: NetworkList,
+    /// Peers whose `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are believed; empty: nobody's.
+    pub(in super::super) trusted_proxies: NetworkList,
+    /// Largest request body, or `unlimited`: 413 beyond.
+    pub(in super::super) body_max: Text<BytesOrUnlimited>,
+    /// Largest request head: 431 beyond.
+    #[schemars(extend("x-minimum" = "1KiB", "x-maximum" = "1MiB"))]
+    pub(in super::super) head_max: Text<Bytes>,
+    /// Most header fields in a request: 431 beyond.
+    #[schemars(range(min = 1, max = 1000))]
+    pub(in super::super) headers_max: usize,
+    /// Longest request target: 414 beyond.
+    #[schemars(extend("x-minimum" = "256B", "x-maximum" = "1MiB"))]
+    pub(in super::super) target_max: Text<Bytes>,
+    /// Requests on one connection before it is closed; unset: unlimited.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub(in super::super) requests_per_connection_max: Option<u64>,
+    /// Whether answers carry `X-Upstream: BACKEND`, which tells clients about your network.
+    pub(in super::super) upstream_header: bool,
+    /// Time-outs towards the client.
+    pub(in super::super) timeouts: ListenerTimeouts,
+    /// Minimum rates of bodies: slower clients are cut.
+    pub(in super::super) min_rate: MinRate,
+}
+
+impl Default for Listener {
+    fn default() -> Self {
+        Self {
+            name: None,
+            bind: None,
+            backlog: 4096,
+            connections_max: 100_000,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            trusted_proxies: Vec::new(),
+            body_max: Text::preset("unlimited"),
+            head_max: Text::preset("32KiB"),
+            headers_max: 100,
+            target_max: Text::preset("8KiB"),
+            requests_per_connection_max: None,
+            upstream_header: false,
+            timeouts: ListenerTimeouts::default(),
+            min_rate: MinRate::default(),
+        }
+    }
+}
+
+/// Time-outs towards the client.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct ListenerTimeouts {
+    /// From the first byte of a request (or the connection's start) to the end of its head: 408 beyond.
+    #[schemars(extend("x-minimum" = "10ms", "x-maximum" = "1h", "x-zero" = "off"))]
+    pub(in super::super) header: Text<Time>,
+    /// Silence within a request body while Mizan waits for bytes: 408 beyond.
+    #[schemars(extend("x-minimum" = "10ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) body: Text<Time>,
+    /// How long a client may take no byte of its answer.
+    #[schemars(extend("x-minimum" = "10ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) send: Text<Time>,
+    /// How long a connection may idle between requests.
+    #[schemars(extend("x-minimum" = "10ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) idle: Text<Time>,
+    /// How long the answer to a complete request is still worked for once its client has closed its side.
+    #[schemars(extend("x-maximum" = "1h"))]
+    pub(in super::super) half_close: Text<Time>,
+}
+
+impl Default for ListenerTimeouts {
+    fn default() -> Self {
+        Self {
+            header: Text::preset("10s"),
+            body: Text::preset("30s"),
+            send: Text::preset("30s"),
+            idle: Text::preset("75s"),
+            half_close: Text::preset("1s"),
+        }
+    }
+}
+
+/// Minimum rates of bodies.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct MinRate {
+    /// Uploads, in bytes a second; counted only while Mizan is reading.
+    #[schemars(extend("x-maximum" = "1GiB", "x-zero" = "off"))]
+    pub(in super::super) upload: Text<Bytes>,
+    /// Downloads, in bytes a second; counted only while the client leaves bytes unread.
+    #[schemars(extend("x-maximum" = "1GiB", "x-zero" = "off"))]
+    pub(in super::super) download: Text<Bytes>,
+    /// How long a body may be slower.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "1h"))]
+    pub(in super::super) grace: Text<Time>,
+}
+
+impl Default for MinRate {
+    fn default() -> Self {
+        Self {
+            upload: Text::preset("256B"),
+            download: Text::preset("256B"),
+            grace: Text::preset("5s"),
+        }
+    }
+}

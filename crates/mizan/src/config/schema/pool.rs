@@ -1,0 +1,349 @@
+//! `[pool.NAME]`.
+
+use super::OneOrMany;
+use crate::config::text::{BackendAddress, Bytes, HeaderValue, StatusRange, Text, Time};
+use crate::snapshot::HashKey;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A set of backends that can stand for each other.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["backends"]))]
+pub(in super::super) struct Pool {
+    /// How a backend is picked.
+    pub(in super::super) policy: Policy,
+    /// What a request is hashed by, for `consistent_hash`: `client_address`, `path`, `header:NAME`,
+    /// `cookie:NAME` or `query:NAME`. A request without it is placed at random.
+    pub(in super::super) hash_key: Option<Text<HashKey>>,
+    /// When a smaller share of the backends than this looks healthy, health is ignored and all are used; 0: never.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub(in super::super) panic_threshold: f64,
+    /// The backends: an address, or a table with more about it.
+    pub(in super::super) backends: Vec<BackendEntry>,
+    /// Active checks; unset: none.
+    pub(in super::super) health: Option<Health>,
+    /// Passive checks: backends whose answers fail are ejected for a while.
+    pub(in super::super) ejection: Ejection,
+    /// Time-outs towards the backends.
+    pub(in super::super) timeouts: PoolTimeouts,
+    /// When and how a request is tried again.
+    pub(in super::super) retry: Retry,
+    /// Idle connections to the backends.
+    pub(in super::super) keepalive: Keepalive,
+    /// Connections to one backend at once, for each worker; unset: unlimited.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in super::super) connections_max: Option<u32>,
+    /// Where requests wait when all backends are full.
+    pub(in super::super) queue: Queue,
+    /// The backends' numbers, where they differ from `[expect]`.
+    pub(in super::super) expect: PoolExpect,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            policy: Policy::PowerOfTwo,
+            hash_key: None,
+            panic_threshold: 0.5,
+            backends: Vec::new(),
+            health: None,
+            ejection: Ejection::default(),
+            timeouts: PoolTimeouts::default(),
+            retry: Retry::default(),
+            keepalive: Keepalive::default(),
+            connections_max: None,
+            queue: Queue::default(),
+            expect: PoolExpect::default(),
+        }
+    }
+}
+
+/// How a backend is picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(in super::super) enum Policy {
+    /// In turn; weights are ignored.
+    RoundRobin,
+    /// In turn, smoothly interleaved; shares exact by weight.
+    WeightedRoundRobin,
+    /// Fewest requests in flight, divided by weight.
+    LeastConnections,
+    /// Least expected latency: (in flight + 1) × average latency ÷ weight.
+    LeastResponseTime,
+    /// Two at random (by weight), the one with the lower load wins.
+    PowerOfTwo,
+    /// The same key goes to the same backend; see `hash_key`.
+    ConsistentHash,
+}
+
+/// A backend: its address alone, or a table.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(in super::super) enum BackendEntry {
+    Address(Text<BackendAddress>),
+    Full(Backend),
+}
+
+/// A backend.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub(in super::super) struct Backend {
+    /// IP address and port, host name and port (all of its addresses are used), or `unix:/path`.
+    pub(in super::super) address: Option<Text<BackendAddress>>,
+    /// Its share of the traffic relative to the others'; 0: none.
+    #[schemars(range(min = 0, max = 65_535))]
+    pub(in super::super) weight: u32,
+    /// Its version, a label of metrics.
+    #[schemars(extend("format" = "name"))]
+    pub(in super::super) version: Option<String>,
+    /// Requests in flight at once; unset: unlimited.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in super::super) in_flight_max: Option<u32>,
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self {
+            address: None,
+            weight: 1,
+            version: None,
+            in_flight_max: None,
+        }
+    }
+}
+
+/// Active checks. One of `path` and `tcp` says what a probe does.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Health {
+    /// A probe is `GET` of this path, which may have a query.
+    #[schemars(extend("format" = "probe_path"))]
+    pub(in super::super) path: Option<String>,
+    /// A probe is a connect.
+    pub(in super::super) tcp: bool,
+    /// The `Host` header of a probe; unset: the backend's address.
+    pub(in super::super) host: Option<Text<HeaderValue>>,
+    /// Statuses that pass: a number, a range or a list of them; unset: 200 to 399.
+    pub(in super::super) expect: Option<OneOrMany<Statuses>>,
+    /// Text that the first 64 KiB of the body must hold.
+    pub(in super::super) body: Option<String>,
+    /// Between the starts of two probes of one backend.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "1h"))]
+    pub(in super::super) interval: Text<Time>,
+    /// A probe that takes longer has failed; less than `interval`.
+    #[schemars(extend("x-minimum" = "10ms", "x-maximum" = "10m"))]
+    pub(in super::super) timeout: Text<Time>,
+    /// Failed probes in a row until a backend is down.
+    #[schemars(range(min = 1, max = 100))]
+    pub(in super::super) fall: u32,
+    /// Passed probes in a row until a backend is up again.
+    #[schemars(range(min = 1, max = 100))]
+    pub(in super::super) rise: u32,
+    /// Port to probe instead of the backend's.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub(in super::super) port: Option<u16>,
+    /// Share of the interval by which a probe's start varies.
+    #[schemars(range(min = 0.0, max = 0.5))]
+    pub(in super::super) jitter: f64,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            path: None,
+            tcp: false,
+            host: None,
+            expect: None,
+            body: None,
+            interval: Text::preset("2s"),
+            timeout: Text::preset("1s"),
+            fall: 3,
+            rise: 2,
+            port: None,
+            jitter: 0.1,
+        }
+    }
+}
+
+/// A status, or a range of them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(in super::super) enum Statuses {
+    Number(#[schemars(range(min = 100, max = 599))] u16),
+    Range(Text<StatusRange>),
+}
+
+/// Passive checks.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Ejection {
+    /// Whether backends are ejected at all.
+    pub(in super::super) enabled: bool,
+    /// Failures in a row (of the connection, or 5xx) that eject a backend.
+    #[schemars(range(min = 1, max = 1000))]
+    pub(in super::super) failures: u32,
+    /// Length of the first ejection; the n-th in a row takes n times as long.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "1h"))]
+    pub(in super::super) time: Text<Time>,
+    /// Longest ejection.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "24h"))]
+    pub(in super::super) time_max: Text<Time>,
+    /// Largest share of the pool that is ejected at once, but at least one backend.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub(in super::super) max_ejected: f64,
+}
+
+impl Default for Ejection {
+    fn default() -> Self {
+        let (time, time_max) = (Text::preset("30s"), Text::preset("300s"));
+        Self {
+            enabled: true,
+            failures: 5,
+            time,
+            time_max,
+            max_ejected: 0.5,
+        }
+    }
+}
+
+/// Time-outs towards the backends.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct PoolTimeouts {
+    /// To connect.
+    #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "10m", "x-zero" = "off"))]
+    pub(in super::super) connect: Text<Time>,
+    /// From the request's last byte to the end of the response head: 504 beyond.
+    #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) response_header: Text<Time>,
+    /// Silence of the backend within a response body. Event streams and long polls: 0.
+    #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) response_idle: Text<Time>,
+    /// One try, from pick to response head.
+    #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) per_try: Text<Time>,
+    /// The whole request.
+    #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
+    pub(in super::super) request: Text<Time>,
+}
+
+impl Default for PoolTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Text::preset("1s"),
+            response_header: Text::preset("30s"),
+            response_idle: Text::preset("60s"),
+            per_try: Text::preset("0s"),
+            request: Text::preset("0s"),
+        }
+    }
+}
+
+/// When and how a request is tried again. What provably reached no backend is retried for any method.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Retry {
+    /// Tries in all, the first included; 1: no retry.
+    #[schemars(range(min = 1, max = 10))]
+    pub(in super::super) tries_max: u32,
+    /// Whether a reset before a byte of the answer reached the client is retried (idempotent methods).
+    pub(in super::super) reset: bool,
+    /// Whether a per-try or response-header time-out is retried (idempotent methods).
+    pub(in super::super) timeout: bool,
+    /// Statuses of a backend that are retried (idempotent methods).
+    #[schemars(inner(range(min = 400, max = 599)))]
+    pub(in super::super) statuses: Vec<u16>,
+    /// First back-off, doubled each try, with full jitter; another backend after a failed connect is tried at once.
+    #[schemars(extend("x-maximum" = "1m"))]
+    pub(in super::super) backoff: Text<Time>,
+    /// Largest back-off.
+    #[schemars(extend("x-maximum" = "10m"))]
+    pub(in super::super) backoff_max: Text<Time>,
+    /// Request bodies up to this size are kept for a retry; 0: a body that has begun to flow is not retried.
+    #[schemars(extend("x-maximum" = "64MiB"))]
+    pub(in super::super) buffer_max: Text<Bytes>,
+    /// Share of the requests that may be retries, over all of them.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub(in super::super) budget: f64,
+    /// Retries a second that are allowed on top of the share.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(in super::super) budget_min_per_second: u32,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            tries_max: 3,
+            reset: true,
+            timeout: false,
+            statuses: Vec::new(),
+            backoff: Text::preset("10ms"),
+            backoff_max: Text::preset("250ms"),
+            buffer_max: Text::preset("0B"),
+            budget: 0.2,
+            budget_min_per_second: 10,
+        }
+    }
+}
+
+/// Idle connections to the backends.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Keepalive {
+    /// How long one is kept; at least a second less than the backend keeps it.
+    #[schemars(extend("x-maximum" = "24h"))]
+    pub(in super::super) idle_timeout: Text<Time>,
+    /// How many are kept, for each backend and worker; 0: none.
+    #[schemars(range(min = 0, max = 100_000))]
+    pub(in super::super) idle_max: usize,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Text::preset("4s"),
+            idle_max: 256,
+        }
+    }
+}
+
+/// Where requests wait when every usable backend is at its `in_flight_max`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Queue {
+    /// Requests that may wait: 503 beyond; 0: none.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(in super::super) requests_max: usize,
+    /// How long one waits: 503 with `Retry-After` beyond.
+    #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "10m"))]
+    pub(in super::super) timeout: Text<Time>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            requests_max: 1024,
+            timeout: Text::preset("1s"),
+        }
+    }
+}
+
+/// The backends' numbers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct PoolExpect {
+    /// Keep-alive time-out of these backends.
+    #[schemars(extend("x-maximum" = "24h"))]
+    pub(in super::super) backend_keepalive: Option<Text<Time>>,
+    /// What one of these backends carries, in requests a second.
+    #[schemars(range(min = 0.001, max = 1e9))]
+    pub(in super::super) capacity: Option<f64>,
+    /// Peak load of this pool, in requests a second.
+    #[schemars(range(min = 0.001, max = 1e9))]
+    pub(in super::super) load: Option<f64>,
+}

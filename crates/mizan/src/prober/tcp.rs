@@ -1,0 +1,35 @@
+//! Connecting to a backend, and the probe that does no more than that.
+
+use super::Fault;
+use mizan_core::backend::Address;
+use socket2::SockRef;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+
+/// A TCP (or Unix) connect. The connection is reset rather than closed: nothing was said on it, and a prober
+/// of thousands of backends would otherwise keep a minute's worth of sockets in TIME_WAIT.
+pub(super) async fn probe(address: &Address) -> Result<(), Fault> {
+    match address {
+        Address::Ip(address) => {
+            let stream = connect(*address).await?;
+            // Only a courtesy to the kernel: without it the probe has passed as well.
+            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+        Address::Unix(path) => drop(connect_unix(path).await?),
+    }
+    Ok(())
+}
+
+pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream, Fault> {
+    TcpStream::connect(address)
+        .await
+        .map_err(|error| Fault::io("connect", &error))
+}
+
+pub(super) async fn connect_unix(path: &Path) -> Result<UnixStream, Fault> {
+    UnixStream::connect(path)
+        .await
+        .map_err(|error| Fault::io("connect", &error))
+}

@@ -1,0 +1,185 @@
+//! The rules of `CONTRIBUTING.md` and `ARCHITECTURE.md` that a machine can hold.
+//!
+//! `tidy/rules.rs` has the rules, `tidy/checks.rs` shows that each of them can fail, and this file applies
+//! them to the repository. An exception is a line in one of the constants below, with its reason.
+
+#[path = "tidy/checks.rs"]
+mod checks;
+#[path = "tidy/rules.rs"]
+mod rules;
+#[path = "tidy/source.rs"]
+mod source;
+
+use rules::Offence;
+use source::{Source, read_all};
+use std::path::{Path, PathBuf};
+
+/// Crates that core may depend on; each is a decision of its own.
+const CORE_DEPENDENCIES: &[&str] = &["arc-swap"];
+
+/// Files that may have `unsafe`: a measured gain needs it, and each block proves itself in a comment.
+const UNSAFE_FILES: &[&str] = &[];
+
+/// Files that may read the clock or draw entropy.
+const CLOCK_FILES: &[&str] = &["crates/mizan/src/clock.rs"];
+
+#[test]
+fn modules_name_each_other_only_in_the_permitted_directions() {
+    let offences = product().iter().flat_map(rules::directions).collect();
+    assert_none(offences);
+}
+
+#[test]
+fn files_and_functions_fit_a_reader() {
+    let sources = everything();
+    let offences = sources
+        .iter()
+        .flat_map(|source| [rules::files(source), rules::functions(source)].concat());
+    assert_none(offences.collect());
+}
+
+#[test]
+fn every_file_is_reached_by_a_mod_line() {
+    assert_none(rules::unreached(&everything()));
+}
+
+#[test]
+fn only_clock_reads_time_and_entropy() {
+    let sources = read_all(&root(), &["crates/mizan", "crates/core/src"]);
+    let held = sources
+        .iter()
+        .filter(|source| !CLOCK_FILES.contains(&source.path.as_str()));
+    assert_none(held.flat_map(rules::clock_and_random).collect());
+}
+
+#[test]
+fn core_has_no_effects() {
+    let sources = read_all(&root(), &["crates/core/src"]);
+    assert_none(sources.iter().flat_map(rules::effects).collect());
+}
+
+#[test]
+fn core_depends_on_nothing_that_is_not_listed() {
+    let manifest = manifest("crates/core/Cargo.toml");
+    let names: Vec<&str> = manifest["dependencies"]
+        .as_table()
+        .expect("a table")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(names, CORE_DEPENDENCIES);
+}
+
+#[test]
+fn nothing_is_unfinished_and_no_test_is_switched_off() {
+    assert_none(everything().iter().flat_map(rules::unfinished).collect());
+}
+
+#[test]
+fn no_test_sleeps() {
+    assert_none(everything().iter().flat_map(rules::sleeps).collect());
+}
+
+#[test]
+fn unsafe_stands_only_in_listed_files() {
+    let sources = everything();
+    let held = sources
+        .iter()
+        .filter(|source| !UNSAFE_FILES.contains(&source.path.as_str()));
+    assert_none(held.flat_map(rules::unsafe_code).collect());
+    for path in UNSAFE_FILES {
+        let uses = sources
+            .iter()
+            .any(|source| source.path == *path && !rules::unsafe_code(source).is_empty());
+        assert!(
+            uses,
+            "{path} has no `unsafe` any more: take it off the list"
+        );
+    }
+}
+
+#[test]
+fn names_come_from_the_lexicon() {
+    assert_none(everything().iter().flat_map(rules::names).collect());
+}
+
+#[test]
+fn every_dependency_says_in_the_architecture_what_it_replaces() {
+    let architecture = read("ARCHITECTURE.md");
+    let mut unexplained = Vec::new();
+    for path in [
+        "crates/core/Cargo.toml",
+        "crates/mizan/Cargo.toml",
+        "fuzz/Cargo.toml",
+    ] {
+        let manifest = manifest(path);
+        for section in ["dependencies", "dev-dependencies"] {
+            let names = manifest
+                .get(section)
+                .and_then(toml::Value::as_table)
+                .into_iter()
+                .flat_map(toml::Table::keys);
+            unexplained.extend(
+                names
+                    .filter(|name| !explained(&architecture, name))
+                    .map(|name| format!("{path}: {name}")),
+            );
+        }
+    }
+    assert!(
+        unexplained.is_empty(),
+        "no row in ARCHITECTURE.md, \"Dependencies\": {unexplained:#?}"
+    );
+}
+
+/// Whether a table row of `architecture` begins with `name`, among others or alone.
+fn explained(architecture: &str, name: &str) -> bool {
+    let ours = name.starts_with("mizan");
+    let quoted = format!("`{name}`");
+    let cell = |line: &str| {
+        line.strip_prefix("| ")
+            .and_then(|row| row.split(" | ").next())
+            .map(str::to_owned)
+    };
+    ours || architecture
+        .lines()
+        .filter_map(cell)
+        .any(|cell| cell.contains(&quoted))
+}
+
+fn product() -> Vec<Source> {
+    read_all(&root(), &["crates/mizan/src"])
+}
+
+fn everything() -> Vec<Source> {
+    read_all(&root(), &["crates", "fuzz"])
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace is there")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn manifest(path: &str) -> toml::Value {
+    toml::Value::Table(
+        read(path)
+            .parse()
+            .unwrap_or_else(|error| panic!("{path}: {error}")),
+    )
+}
+
+fn assert_none(offences: Vec<Offence>) {
+    let lines: Vec<String> = offences.iter().map(Offence::to_string).collect();
+    assert!(
+        lines.is_empty(),
+        "{} offences:\n{}",
+        lines.len(),
+        lines.join("\n")
+    );
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Brings what `make lint` and `make test` need on a fresh Debian or Ubuntu that has rustup and a C compiler.
+#
+#   scripts/setup.sh          installs what is missing, and only that; quick when nothing is
+#
+# python3 and openssl run the outside suites (which make themselves a certificate); cargo-deny checks licences.
+# Packages that only the bench needs are in bench/setup.sh.
+set -euo pipefail
+
+# Built from source, because crates.io is the one place that the project already trusts for code.
+DENY_VERSION=0.20.2
+
+say() { printf 'setup: %s\n' "$*"; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+if ! command -v cargo >/dev/null; then
+    say "cargo is not here: install rustup first (https://rustup.rs)" >&2
+    exit 1
+fi
+if ! command -v cc >/dev/null && ! command -v gcc >/dev/null; then
+    say "no C compiler: apt-get install gcc libc6-dev" >&2
+    exit 1
+fi
+
+missing=()
+command -v python3 >/dev/null || missing+=(python3)
+command -v openssl >/dev/null || missing+=(openssl)
+if [ ${#missing[@]} -gt 0 ]; then
+    say "installing ${missing[*]}"
+    as_root apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# The toolchain is pinned by rust-toolchain.toml; rustup fetches it and its components at the first call.
+cargo --version >/dev/null
+for component in clippy fmt; do
+    if ! cargo "$component" --version >/dev/null 2>&1; then
+        rustup component add "$([ "$component" = fmt ] && echo rustfmt || echo clippy)"
+    fi
+done
+
+if ! cargo deny --version >/dev/null 2>&1; then
+    say "building cargo-deny $DENY_VERSION (a few minutes, once)"
+    started=$SECONDS
+    cargo install --locked --quiet "cargo-deny@$DENY_VERSION"
+    say "cargo-deny took $((SECONDS - started)) s"
+fi
