@@ -99,7 +99,6 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
             requests_max: 0,
             timeout: zero,
         },
-        waiters: Arc::default(),
     };
     Arc::new(Snapshot {
         generation,

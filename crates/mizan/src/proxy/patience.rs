@@ -49,7 +49,12 @@ impl Patience {
         if upload_over && let Some(reason) = self.watch.poll(cx, down, request.worker) {
             return Poll::Ready(reason);
         }
-        self.enter(Reason::ResponseIdle, read, request.deadlines.response_idle, down);
+        self.enter(
+            Reason::ResponseIdle,
+            read,
+            request.deadlines.response_idle,
+            down,
+        );
         self.poll_time(cx, down, request, u64::MAX)
     }
 
@@ -67,10 +72,20 @@ impl Patience {
         let now_ms = down.timer.now_ms();
         let min_rate = &down.listener.min_rate;
         self.meter.wait(now_ms);
-        if self.meter.is_too_slow(now_ms, taken, min_rate.download_bytes_per_second, min_rate.grace) {
+        if self.meter.is_too_slow(
+            now_ms,
+            taken,
+            min_rate.download_bytes_per_second,
+            min_rate.grace,
+        ) {
             return Poll::Ready(Reason::SendTimeout);
         }
-        self.enter(Reason::SendTimeout, taken, down.listener.timeouts.send, down);
+        self.enter(
+            Reason::SendTimeout,
+            taken,
+            down.listener.timeouts.send,
+            down,
+        );
         self.poll_time(cx, down, request, down.timer.deadline_after(LOOK_AGAIN))
     }
 

@@ -105,7 +105,11 @@ struct Flow {
 
 impl Flow {
     fn new(upload_over: bool) -> Self {
-        Self { upload_over, patience: Patience::new(), read: 0 }
+        Self {
+            upload_over,
+            patience: Patience::new(),
+            read: 0,
+        }
     }
 
     fn poll(
@@ -121,7 +125,10 @@ impl Flow {
                 Poll::Ready(Ok(())) => self.patience.moved(down),
                 Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason)),
                 Poll::Pending => {
-                    return self.patience.await_client(cx, down, request, response.written).map(Err);
+                    return self
+                        .patience
+                        .await_client(cx, down, request, response.written)
+                        .map(Err);
                 }
             }
             if response.body.is_done() {
@@ -135,7 +142,10 @@ impl Flow {
                 Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason)),
                 Poll::Pending => {
                     let progress = (self.read, self.upload_over);
-                    return self.patience.await_backend(cx, down, request, progress).map(Err);
+                    return self
+                        .patience
+                        .await_backend(cx, down, request, progress)
+                        .map(Err);
                 }
             }
         }

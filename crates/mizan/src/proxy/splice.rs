@@ -102,7 +102,9 @@ pub(super) async fn relay(
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),
                     Poll::Pending => {
-                        return patience.await_client(cx, down, request, response.written).map(Err);
+                        return patience
+                            .await_client(cx, down, request, response.written)
+                            .map(Err);
                     }
                 }
             }
@@ -117,7 +119,11 @@ pub(super) async fn relay(
                     left -= count as u64;
                     read += count as u64;
                 }
-                Poll::Pending => return patience.await_backend(cx, down, request, (read, true)).map(Err),
+                Poll::Pending => {
+                    return patience
+                        .await_backend(cx, down, request, (read, true))
+                        .map(Err);
+                }
             }
         }
     })

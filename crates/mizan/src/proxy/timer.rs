@@ -129,7 +129,6 @@ impl Timer {
         }
     }
 
-
     /// Whether it has run out; if not, `cx` is woken when it does.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
         if self.entry.deadline.get() <= self.wheel.now_ms() {
