@@ -3,8 +3,10 @@
 //! Each prevents one kind of outage that no single number shows. A relation with an unset number is
 //! "not checked", never passed: silence must not look like safety.
 
+mod pools;
 mod relation;
 mod rules;
+mod sides;
 
 pub use relation::{Relation, Verdict};
 

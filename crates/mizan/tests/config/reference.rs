@@ -19,7 +19,7 @@ fn the_reference_has_every_key_with_its_range_and_default() {
         schema: &schema,
         text: String::new(),
     };
-    reference.table("top of the file", "", &schema, 2);
+    reference.table("Top of the file", "", &schema, 2);
     assert_committed(&path, &format!("{by_hand}{BEGIN}{}", reference.text));
 }
 
