@@ -118,6 +118,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         config,
         members,
         names: Vec::new(),
+        waiters: Arc::default(),
         versions: distinct,
         hash_key: None,
         health: None,
