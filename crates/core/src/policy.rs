@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::availability::Gate;
 use crate::backend::Backend;
@@ -220,6 +221,26 @@ impl Picker {
         }
     }
 
+    /// What is usual at backends of this pool: the mean of a few, chosen by `random`.
+    pub(crate) fn usual(&self, now: Instant, random: u64) -> Usual {
+        const SAMPLES: usize = 8;
+        let backends = &self.membership.backends;
+        let start = below(random, backends.len());
+        let count = SAMPLES.min(backends.len());
+        let (mut load, mut latency, mut known) = (0.0, 0.0, 0.0f64);
+        for backend in backends.iter().cycle().skip(start).take(count) {
+            load += f64::from(backend.in_flight());
+            if let Some(estimate) = backend.latency(now) {
+                latency += estimate.as_secs_f64();
+                known += 1.0;
+            }
+        }
+        Usual {
+            load: load / count.max(1) as f64,
+            latency: Duration::from_secs_f64(latency / known.max(1.0)),
+        }
+    }
+
     /// The last resort: any candidate that may be picked, from a random start; those already tried
     /// only if there is no other.
     fn scan(&self, view: &View<'_>) -> Option<Claim> {
@@ -259,6 +280,13 @@ impl Picker {
             NoPick::Empty
         }
     }
+}
+
+/// Load and latency of backends of a pool, about. Latency is zero if none is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usual {
+    pub(crate) load: f64,
+    pub(crate) latency: Duration,
 }
 
 /// What a policy sees of one pick.

@@ -215,9 +215,14 @@ impl Pool {
         self.shared.picker.load().membership.backends.clone()
     }
 
-    /// All that is known of the pool, for people and metrics.
+    /// All that is known of the pool, for people and metrics. Takes note of fresh marks first, as a
+    /// `tick` does; events wait for the next.
     pub fn status(&self, now: Instant) -> PoolStatus {
-        self.control().status(now)
+        let mut control = self.control();
+        if self.shared.work() & work::STALE != 0 {
+            control.advance(now);
+        }
+        control.status(now)
     }
 
     /// The pool's retry budget.

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::policy::Usual;
 use crate::time::Instant;
 
 /// The latency estimate forgets with this time constant, seconds.
@@ -24,7 +25,7 @@ const SAMPLE_MAX: f64 = 3_600.0;
 
 /// Below this (a hundredth of a request), a penalty counts as none. As a logarithm.
 const PENALTY_MIN_LN: f64 = -4.605_170_185_988_091;
-/// One failure is never worth more requests in flight than this.
+/// One failure is never worth more requests in flight than this on account of latency.
 const PENALTY_STEP_MAX: f64 = 64.0;
 /// Nor all of them together.
 const PENALTY_MAX: f64 = 1e6;
@@ -93,10 +94,9 @@ impl Latency {
         });
     }
 
-    /// A request failed after `latency`, if that is known: it never counts as fast.
-    pub(crate) fn sample_failure(&self, now: Instant, latency: Option<Duration>) {
+    /// A request failed after `latency`: it never counts as fast.
+    pub(crate) fn sample_failure(&self, now: Instant, latency: Duration) {
         let charged = latency
-            .unwrap_or_default()
             .max(FAILURE_LATENCY)
             .max(self.at(now).unwrap_or_default());
         self.sample(now, charged);
@@ -158,11 +158,14 @@ impl Penalty {
         value
     }
 
-    /// One more failure. While requests take long, one in flight says little about failures, so a
-    /// failure then weighs more: enough that the backend gets at most half of an even share.
-    pub(crate) fn add(&self, now: Instant, latency: Option<Duration>) {
-        let seconds = latency.unwrap_or_default().as_secs_f64();
-        let step = (2.0 * seconds / PENALTY_TAU).clamp(1.0, PENALTY_STEP_MAX);
+    /// Its cause is gone.
+    pub(crate) fn forget(&self) {
+        self.level.update(|_| f64::NEG_INFINITY);
+        self.projected.store(0, Ordering::SeqCst);
+    }
+
+    /// One more failure, worth `step` requests.
+    pub(crate) fn add(&self, now: Instant, step: f64) {
         let shift = now.as_secs_f64() / PENALTY_TAU;
         self.level.update(|level| {
             let value = (level - shift).exp() + step;
@@ -170,6 +173,20 @@ impl Penalty {
         });
         self.project(now);
     }
+}
+
+/// What one failure is worth, in requests in flight: one at least; half of what a backend of the pool
+/// has in flight, so that a few failures outweigh it, however much that is; and more where requests
+/// take longer than the penalty lasts, so that the backend gets at most half of an even share.
+///
+/// (In balance the penalty is as high as the others' load: failures a second × step × τ = load. With
+/// half of the load a step that is one failure a second. With load = rate × latency and twice the
+/// latency ÷ τ a step, it is half of the rate.)
+pub(crate) fn penalty_step(latency: Option<Duration>, usual: Usual) -> f64 {
+    let latency = latency.unwrap_or_default().max(usual.latency);
+    let by_latency = 2.0 * latency.as_secs_f64() / PENALTY_TAU;
+    let by_load = usual.load / 2.0;
+    by_latency.clamp(1.0, PENALTY_STEP_MAX).max(by_load)
 }
 
 #[cfg(test)]

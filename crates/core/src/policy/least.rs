@@ -1,5 +1,6 @@
 //! What "least" means, and the policy for pools small enough to look at every backend.
 
+use crate::availability::Gate;
 use crate::backend::live::Live;
 use crate::backend::load::LATENCY_TAU;
 use crate::pool::Claim;
@@ -36,6 +37,10 @@ impl Measure {
         default_latency: f64,
         base: Instant,
     ) -> u32 {
+        if live.gate.load().has(Gate::TRIAL) {
+            // Whoever may be tried again is, by the next request.
+            return 0;
+        }
         let load = f64::from(live.in_flight()) + f64::from(penalty);
         let weight = f64::from(live.weight());
         match self {

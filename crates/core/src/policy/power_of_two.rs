@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 
+use crate::availability::Gate;
 use crate::pool::Claim;
 
 use super::{Policy, View, below, mix};
@@ -110,11 +111,16 @@ impl Policy for PowerOfTwo {
     }
 }
 
-/// Compares load for weight: (in flight + failure penalty) ÷ weight, multiplied out.
+/// Compares load for weight: (in flight + failure penalty) ÷ weight, multiplied out. One that may be
+/// tried again counts as idle.
 fn compare(view: &View<'_>, a: usize, b: usize) -> Ordering {
     let cost = |index: usize| {
         let live = view.backend(index).live();
-        let load = f64::from(live.in_flight()) + f64::from(live.penalty.at(view.pick.now));
+        let load = if live.gate.load().has(Gate::TRIAL) {
+            0.0
+        } else {
+            f64::from(live.in_flight()) + f64::from(live.penalty.at(view.pick.now))
+        };
         (load, f64::from(live.weight()))
     };
     let ((load_a, weight_a), (load_b, weight_b)) = (cost(a), cost(b));

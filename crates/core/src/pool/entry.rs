@@ -97,6 +97,7 @@ impl Entry {
             context.events.push(Event::Refused { backend: key });
         } else if !out && self.refusal.is_refused() {
             self.refusal.clear();
+            self.backend.live().penalty.forget();
             context.events.push(Event::Answering { backend: key });
         } else if self.refusal.is_on_trial() && !gate.has(Gate::TRIAL.or(Gate::TRYING)) {
             self.refusal.fail(context.now);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::availability::Gate;
 use crate::backend::Backend;
 use crate::backend::live::FailureKind;
+use crate::backend::load::penalty_step;
 use crate::ejection::refusal::REFUSALS;
+use crate::policy::mix;
 use crate::time::Instant;
 
 use super::shared::{Shared, work};
@@ -104,8 +106,17 @@ fn failed(
     latency: Option<Duration>,
 ) {
     let live = backend.live();
-    live.penalty.add(now, live.latency.at(now));
-    live.latency.sample_failure(now, latency);
+    let random = mix(now.as_nanos() ^ backend.id());
+    let usual = shared.picker.load().usual(now, random);
+    live.penalty
+        .add(now, penalty_step(live.latency.at(now), usual));
+    if kind == FailureKind::Refused {
+        // Has a machine of its own, and says nothing of how long a request takes.
+        live.latency.hold(now);
+    } else {
+        let charged = latency.unwrap_or_default().max(usual.latency);
+        live.latency.sample_failure(now, charged);
+    }
     shared.note_penalty(backend);
 
     let runs = live.count_failure(kind);

@@ -53,11 +53,11 @@ fn a_stale_latency_fades_and_reading_it_changes_nothing() {
 #[test]
 fn a_failure_is_never_fast() {
     let latency = Latency::default();
-    latency.sample_failure(at_ms(0), Some(Duration::from_micros(50)));
+    latency.sample_failure(at_ms(0), Duration::from_micros(50));
     assert!(latency.at(at_ms(0)).unwrap() >= ms(1_000));
     for step in 1..1_000 {
         let before = latency.at(at_ms(step)).unwrap();
-        latency.sample_failure(at_ms(step), None);
+        latency.sample_failure(at_ms(step), Duration::ZERO);
         assert!(latency.at(at_ms(step)).unwrap() >= before);
     }
 }
@@ -77,7 +77,7 @@ fn a_penalty_grows_by_a_request_each_failure_and_halves_in_a_second_and_a_half()
     let penalty = Penalty::default();
     assert_eq!(penalty.at(at_ms(0)), 0.0);
     for _ in 0..4 {
-        penalty.add(at_ms(0), None);
+        penalty.add(at_ms(0), penalty_step(Some(ms(10)), usual(0.3, 10)));
     }
     assert!((penalty.at(at_ms(0)) - 4.0).abs() < 1e-5);
     let half = (2.0 * std::f64::consts::LN_2 * 1_000.0) as u64;
@@ -91,13 +91,19 @@ fn a_penalty_grows_by_a_request_each_failure_and_halves_in_a_second_and_a_half()
     assert_eq!(penalty.projected(), 0.0);
 }
 
+fn usual(load: f64, latency_ms: u64) -> Usual {
+    Usual {
+        load,
+        latency: ms(latency_ms),
+    }
+}
+
 #[test]
-fn a_failure_weighs_more_where_requests_take_long() {
-    let (quick, slow) = (Penalty::default(), Penalty::default());
-    quick.add(at_ms(0), Some(ms(10)));
-    slow.add(at_ms(0), Some(ms(10_000)));
-    assert!((quick.at(at_ms(0)) - 1.0).abs() < 1e-5);
-    assert!((slow.at(at_ms(0)) - 10.0).abs() < 1e-4);
+fn a_failure_weighs_more_where_requests_take_long_or_are_many() {
+    assert_eq!(penalty_step(None, usual(0.0, 0)), 1.0);
+    assert_eq!(penalty_step(Some(ms(10_000)), usual(0.0, 0)), 10.0);
+    assert_eq!(penalty_step(None, usual(0.0, 10_000)), 10.0);
+    assert_eq!(penalty_step(Some(ms(10)), usual(300.0, 10)), 150.0);
 }
 
 proptest! {

@@ -62,7 +62,7 @@ fn a_new_version_label_keeps_id_and_counts_and_old_claims_keep_theirs() {
 
 #[test]
 fn another_address_is_another_backend_but_the_operators_word_stays() {
-    let mut world = World::new(config(PolicyKind::PowerOfTwo), members(2));
+    let world = World::new(config(PolicyKind::PowerOfTwo), members(2));
     world.pool.set_admin(world.now, "a", Admin::Drain).unwrap();
     let before = world.backend("a");
     let mut moved = members(2);

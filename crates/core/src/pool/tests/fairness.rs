@@ -242,7 +242,7 @@ proptest! {
         for step in steps {
             match step {
                 Some(index) if !held.is_empty() => {
-                    held.swap_remove(index.index(held.len()));
+                    drop(held.swap_remove(index.index(held.len())));
                 }
                 _ => {
                     let load = |backend: &Arc<Backend>| f64::from(backend.in_flight()) / f64::from(backend.weight());

@@ -114,17 +114,12 @@ fn without_probes_one_claim_tries_it_after_a_back_off() {
                 0,
                 "{policy}: not before the back-off is over"
             );
-            // Penalties have faded by the time of the second trial; until then it may be passed over.
             world.pass(seconds(0.2));
-            let mut held = Vec::new();
-            let mut trials = 0;
-            for hash in 0..4_000u64 {
-                let claim = world.pick_with(Some(hash), &[]).unwrap();
-                if **claim.backend().key() == *key {
-                    trials += 1;
-                }
-                held.push(claim);
-            }
+            let held: Vec<Claim> = (0..2_000u64)
+                .map(|hash| world.pick_with(Some(hash), &[]).unwrap())
+                .collect();
+            let on_it = |claim: &&Claim| **claim.backend().key() == *key;
+            let trials = held.iter().filter(on_it).count();
             assert_eq!(
                 trials, 1,
                 "{policy} with {count}: one claim, and no second while it is out"
@@ -136,10 +131,10 @@ fn without_probes_one_claim_tries_it_after_a_back_off() {
             world.pass(seconds(1.9));
             assert!(!world.backend(&key).is_usable());
             assert_eq!(world.pass(seconds(0.2)), [], "an offer is no news");
-            let trial = (0..4_000u64)
+            let trial = (0..2_000u64)
                 .map(|hash| world.pick_with(Some(hash), &[]).unwrap())
-                .find(|claim| **claim.backend().key() == *key);
-            let trial = trial.expect("a second trial");
+                .find(|claim| on_it(&claim))
+                .expect("a second trial");
             world.pool.observe(world.now, trial.backend(), OK);
             let events = world.tick();
             assert_eq!(
