@@ -68,7 +68,10 @@ pub enum AppError {
 }
 
 /// Reads and compiles the configuration; `previous` is the one in force.
-fn read(options: &Options, previous: Option<&Snapshot>) -> Result<(Vec<Source>, Snapshot, Vec<Diagnostic>), (Vec<Source>, Vec<Diagnostic>)> {
+fn read(
+    options: &Options,
+    previous: Option<&Snapshot>,
+) -> Result<(Vec<Source>, Snapshot, Vec<Diagnostic>), (Vec<Source>, Vec<Diagnostic>)> {
     let sources = config::load(&options.config).map_err(|problems| (Vec::new(), problems))?;
     match config::compile(&sources, previous, &resolve, clock::now(), clock::random()) {
         Ok((snapshot, warnings)) => Ok((sources, snapshot, warnings)),
@@ -84,7 +87,11 @@ fn resolve(name: &str) -> io::Result<Vec<std::net::SocketAddr>> {
 
 /// Draws diagnostics for people.
 fn render(sources: &[Source], problems: &[Diagnostic]) -> String {
-    problems.iter().map(|problem| problem.render(sources)).collect::<Vec<_>>().join("\n")
+    problems
+        .iter()
+        .map(|problem| problem.render(sources))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Runs until a signal ends it.
@@ -97,7 +104,10 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
         Err((sources, problems)) => return Err(AppError::Refused(render(&sources, &problems))),
     };
     if !warnings.is_empty() {
-        tracing::warn!("the configuration has warnings:\n{}", render(&sources, &warnings));
+        tracing::warn!(
+            "the configuration has warnings:\n{}",
+            render(&sources, &warnings)
+        );
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -108,26 +118,47 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
     runtime.block_on(start(options, sources, snapshot, warnings))
 }
 
-async fn start(options: Options, sources: Vec<Source>, snapshot: Arc<Snapshot>, warnings: Vec<Diagnostic>) -> Result<Ended, AppError> {
+async fn start(
+    options: Options,
+    sources: Vec<Source>,
+    snapshot: Arc<Snapshot>,
+    warnings: Vec<Diagnostic>,
+) -> Result<Ended, AppError> {
     let metrics = Metrics::new(snapshot.settings.workers, clock::wall());
     let log_target = snapshot.settings.access_log.as_ref().map(|log| &log.target);
-    let access_log = AccessLog::start(log_target, metrics.access_log_dropped()).map_err(AppError::AccessLog)?;
+    let access_log =
+        AccessLog::start(log_target, metrics.access_log_dropped()).map_err(AppError::AccessLog)?;
     let current = Arc::new(Current::new(Arc::clone(&snapshot)));
     let sockets = admin::bind(&snapshot.settings, options.admin.as_deref())?;
     let fleet = Fleet::start(&current, &metrics, &access_log)?;
     metrics.loaded(snapshot.generation, clock::wall());
 
     let (requests, inbox) = mpsc::channel(16);
-    let control = Arc::new(AppControl::new(&options, Arc::clone(&fleet.shared), requests));
+    let control = Arc::new(AppControl::new(
+        &options,
+        Arc::clone(&fleet.shared),
+        requests,
+    ));
     control.started(snapshot.generation, &sources, &warnings);
     let (stop, stopped) = watch::channel(false);
     let probing = start_prober(&current, stopped.clone())?;
-    let state = AdminState { current: Arc::clone(&current), metrics: Arc::clone(&metrics), control: Arc::clone(&control) as _ };
+    let state = AdminState {
+        current: Arc::clone(&current),
+        metrics: Arc::clone(&metrics),
+        control: Arc::clone(&control) as _,
+    };
     let admin = tokio::spawn(admin::serve(state, sockets, stopped));
     control.set_phase(Phase::Serving);
     announce(&snapshot);
 
-    let mut parts = reload::Parts { options, current, metrics, access_log, fleet, control: Arc::clone(&control) };
+    let mut parts = reload::Parts {
+        options,
+        current,
+        metrics,
+        access_log,
+        fleet,
+        control: Arc::clone(&control),
+    };
     let cut = drive::drive(&mut parts, inbox).await;
     control.set_phase(Phase::Stopping);
     parts.fleet.stop();
@@ -146,7 +177,10 @@ fn announce(snapshot: &Snapshot) {
 }
 
 /// Probes run on a thread of their own: a storm of them costs no request and no operator's call.
-fn start_prober(current: &Arc<Current>, stopped: watch::Receiver<bool>) -> Result<std::thread::JoinHandle<()>, AppError> {
+fn start_prober(
+    current: &Arc<Current>,
+    stopped: watch::Receiver<bool>,
+) -> Result<std::thread::JoinHandle<()>, AppError> {
     let current = Arc::clone(current);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,1 +1,113 @@
-//! cli
+//! The command line: one file a command.
+//!
+//! Commands that talk to a running instance use the admin API and nothing else, so that whatever they
+//! can do, a script can. What each prints for people it prints for programs with `--json`.
+
+mod check;
+mod client;
+mod drain;
+mod duration;
+mod generate;
+mod lab;
+mod output;
+mod reload;
+mod serve;
+mod status;
+
+use clap::{Args, Parser, Subcommand};
+use client::{Client, ClientError};
+use output::Exit;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Mizan, a load balancer and reverse proxy.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mizan",
+    version,
+    max_term_width = 100,
+    after_help = "\
+First steps:
+  mizan lab                             three backends and the proxy before them, and what to try
+  mizan check mizan.toml                says what is wrong with a file, and in which order routes match
+  mizan serve --config mizan.toml       serves; SIGHUP or a change of the file reloads, SIGTERM drains
+  mizan status                          what runs: backends, their state and why
+  mizan drain api/10.0.0.1:8080 --wait  takes a backend out without failing a request
+
+Exit status: 0 done and verified; 1 a check is violated, or the last reload was refused; 2 usage, or a
+file is refused; 3 the configuration changed meanwhile; 4 no instance answers; 5 not done in time."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+    Status(status::Status),
+    Drain(drain::Drain),
+    Undrain(drain::Undrain),
+    Reload(reload::Reload),
+    Lab(lab::Lab),
+    Generate(generate::Generate),
+    #[command(hide = true)]
+    LabBackend(lab::LabBackend),
+    #[command(hide = true)]
+    LabTether(lab::LabTether),
+}
+
+/// Which instance a command talks to.
+#[derive(Clone, Debug, Args)]
+struct Instance {
+    /// The instance's admin API: a Unix socket's path, or host:port with the token in MIZAN_TOKEN.
+    /// Default: /run/mizan/admin.sock, or $XDG_RUNTIME_DIR/mizan/admin.sock where /run/mizan is not.
+    #[arg(long, value_name = "SOCKET")]
+    admin: Option<String>,
+}
+
+impl Instance {
+    fn client(&self) -> Result<Client, ClientError> {
+        let default = || crate::config::default_admin_socket().display().to_string();
+        Client::new(
+            &self.admin.clone().unwrap_or_else(default),
+            std::env::var("MIZAN_TOKEN").ok(),
+        )
+    }
+}
+
+/// Runs the command that this process was started with.
+pub fn main() -> ExitCode {
+    run(std::env::args_os().collect())
+}
+
+fn run(arguments: Vec<OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to standard output and is no error. Nobody is told if the stream is closed.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match cli.command {
+        Command::Serve(command) => command.run().into(),
+        Command::Check(command) => command.run().into(),
+        Command::Status(command) => output::finish(command.run()),
+        Command::Drain(command) => output::finish(command.run()),
+        Command::Undrain(command) => output::finish(command.run()),
+        Command::Reload(command) => output::finish(command.run()),
+        Command::Generate(command) => command.run().into(),
+        Command::Lab(command) => command.run(),
+        Command::LabBackend(command) => command.run(),
+        Command::LabTether(command) => command.tie().map_or_else(|exit| exit, run),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -55,7 +55,13 @@ pub struct Source {
 impl Source {
     /// A file with that text. `${NAME}` and `file:` in it stay as they are; [`load`] puts them in.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
-        Self { path: path.into(), text: text.into(), values: BTreeMap::new(), problems: Vec::new(), admin_socket: None }
+        Self {
+            path: path.into(),
+            text: text.into(),
+            values: BTreeMap::new(),
+            problems: Vec::new(),
+            admin_socket: None,
+        }
     }
 }
 
@@ -77,14 +83,24 @@ pub fn compile(
     random: u64,
 ) -> Result<(Snapshot, Vec<Diagnostic>), Vec<Diagnostic>> {
     let Read { tree, file, report } = read(sources);
-    let mut cx = Cx { tree: &tree, report };
-    let Some(file) = file else { return Err(cx.report.finish()) };
+    let mut cx = Cx {
+        tree: &tree,
+        report,
+    };
+    let Some(file) = file else {
+        return Err(cx.report.finish());
+    };
     rules::check(&mut cx, &file);
     timing::warn(&mut cx, &file);
     if cx.report.has_errors() {
         return Err(cx.report.finish());
     }
-    let inputs = build::Inputs { previous, resolve, now, random };
+    let inputs = build::Inputs {
+        previous,
+        resolve,
+        now,
+        random,
+    };
     let snapshot = build::snapshot(&mut cx, &file, &inputs);
     let found = cx.report.finish();
     match snapshot {
@@ -96,7 +112,12 @@ pub fn compile(
 /// The timing relations of the files, for `mizan check` to print; empty if they cannot be read.
 pub fn relations(sources: &[Source]) -> Vec<Relation> {
     let file = read(sources).file;
-    file.map_or(Vec::new(), |file| timing::relations(&file).into_iter().map(|found| found.relation).collect())
+    file.map_or(Vec::new(), |file| {
+        timing::relations(&file)
+            .into_iter()
+            .map(|found| found.relation)
+            .collect()
+    })
 }
 
 /// The JSON Schema of the configuration file.
@@ -119,17 +140,24 @@ struct Read<'a> {
 
 fn read(sources: &[Source]) -> Read<'_> {
     let mut tree = tree::parse(sources);
-    let mut found: Vec<Diagnostic> = sources.iter().flat_map(|source| source.problems.iter().cloned()).collect();
+    let mut found: Vec<Diagnostic> = sources
+        .iter()
+        .flat_map(|source| source.problems.iter().cloned())
+        .collect();
     found.append(&mut tree.found);
     let mut report = Report::new(sources, found);
     let json = shape::check(&mut tree.root, &schema::JSON_SCHEMA, &mut report);
     let is_broken = tree.syntax.iter().any(|error| error.is_structural);
-    // On a line with a syntax error, and about things that are missing in a broken file, the shape is a guess.
+    // About things that are missing in a broken file, the shape is a guess.
     report.found.retain(|diagnostic| {
-        let on_same_line = |error: &tree::Syntax| sources[error.file].path == diagnostic.file && error.diagnostic.line == diagnostic.line;
-        !(is_broken && diagnostic.code == "missing_key") && !tree.syntax.iter().any(on_same_line)
+        let explains = |error: &tree::Syntax| {
+            sources[error.file].path == diagnostic.file && error.explains(diagnostic)
+        };
+        !(is_broken && diagnostic.code == "missing_key") && !tree.syntax.iter().any(explains)
     });
-    report.found.extend(tree.syntax.into_iter().map(|error| error.diagnostic));
+    report
+        .found
+        .extend(tree.syntax.into_iter().map(|error| error.diagnostic));
     let file = match serde_json::from_value::<schema::File>(json) {
         Ok(file) if !is_broken => Some(file),
         Ok(_) => None,
@@ -137,11 +165,22 @@ fn read(sources: &[Source]) -> Read<'_> {
             // Only a schema that says less than the types do leads here: a bug, but not one to die of.
             let place = tree.root.place.clone();
             let message = format!("this configuration cannot be read: {error}");
-            report.push(&place, String::new(), Severity::Error, "internal", message, None);
+            report.push(
+                &place,
+                String::new(),
+                Severity::Error,
+                "internal",
+                message,
+                None,
+            );
             None
         }
     };
-    Read { tree: tree.root, file, report }
+    Read {
+        tree: tree.root,
+        file,
+        report,
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,10 @@ pub mod route;
 mod settings;
 
 pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
-pub use pool::{HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting};
+pub use pool::{
+    HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
+    UpstreamTimeouts, Waiters, Waiting,
+};
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
 
 use arc_swap::ArcSwap;

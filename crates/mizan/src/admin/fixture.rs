@@ -40,10 +40,7 @@ impl Control for FakeControl {
     }
 
     fn config_text(&self) -> Vec<Source> {
-        vec![Source {
-            path: self.config_path(),
-            text: "workers = 2\n".into(),
-        }]
+        vec![Source::new(self.config_path(), "workers = 2\n")]
     }
 
     fn connections(&self) -> u64 {
@@ -86,8 +83,13 @@ impl Running {
             .collect();
         let metrics = Metrics::new(2, Duration::from_secs(1_767_225_600));
         metrics.register(&snapshot);
-        let report =
-            ReloadReport::new(ReloadResult::Applied, 1, Duration::from_secs(1_767_225_600));
+        let report = ReloadReport {
+            result: ReloadResult::Applied,
+            generation: 1,
+            at: "2026-01-01T00:00:00.000Z".into(),
+            problems: Vec::new(),
+            text: String::new(),
+        };
         let control = Arc::new(FakeControl {
             phase: Mutex::new(Phase::Serving),
             report: Mutex::new(report),

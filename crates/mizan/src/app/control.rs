@@ -30,10 +30,23 @@ struct State {
 }
 
 impl AppControl {
-    pub(super) fn new(options: &Options, shared: Arc<Shared>, requests: mpsc::Sender<ReloadRequest>) -> Self {
+    pub(super) fn new(
+        options: &Options,
+        shared: Arc<Shared>,
+        requests: mpsc::Sender<ReloadRequest>,
+    ) -> Self {
         let report = report(ReloadResult::Applied, 0, &[], &[]);
-        let state = State { phase: Phase::Starting, report, sources: Vec::new() };
-        Self { config: options.config.clone(), shared, requests, state: Mutex::new(state) }
+        let state = State {
+            phase: Phase::Starting,
+            report,
+            sources: Vec::new(),
+        };
+        Self {
+            config: options.config.clone(),
+            shared,
+            requests,
+            state: Mutex::new(state),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -45,7 +58,12 @@ impl AppControl {
     }
 
     /// The configuration of the start, or of a reload that came into force.
-    pub(super) fn started(&self, generation: u64, sources: &[Source], warnings: &[Diagnostic]) -> ReloadReport {
+    pub(super) fn started(
+        &self,
+        generation: u64,
+        sources: &[Source],
+        warnings: &[Diagnostic],
+    ) -> ReloadReport {
         let mut state = self.state();
         state.sources = sources.to_vec();
         state.report = report(ReloadResult::Applied, generation, sources, warnings);
@@ -60,7 +78,12 @@ impl AppControl {
 }
 
 /// A report on a reload.
-pub(super) fn report(result: ReloadResult, generation: u64, sources: &[Source], problems: &[Diagnostic]) -> ReloadReport {
+pub(super) fn report(
+    result: ReloadResult,
+    generation: u64,
+    sources: &[Source],
+    problems: &[Diagnostic],
+) -> ReloadReport {
     ReloadReport {
         result,
         generation,

@@ -41,7 +41,10 @@ pub(super) async fn drive(parts: &mut Parts, mut inbox: mpsc::Receiver<ReloadReq
         return 0;
     };
     let settings = parts.current.load().settings.drain.clone();
-    let mut drain = Drain::new(DrainConfig { window: settings.window, deadline: settings.deadline });
+    let mut drain = Drain::new(DrainConfig {
+        window: settings.window,
+        deadline: settings.deadline,
+    });
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut files = Files::new(parts);
@@ -94,12 +97,17 @@ fn stop(parts: &Parts, drain: &mut Drain) {
     let settings = parts.current.load().settings.drain.clone();
     match parts.control.phase() {
         Phase::Starting | Phase::Serving => {
-            *drain = Drain::new(DrainConfig { window: settings.window, deadline: settings.deadline });
+            *drain = Drain::new(DrainConfig {
+                window: settings.window,
+                deadline: settings.deadline,
+            });
             drain.begin(clock::now());
             parts.control.set_phase(Phase::Draining);
             tracing::info!(window = ?settings.window, deadline = ?settings.deadline, "draining: a second signal ends at once");
         }
-        Phase::Draining | Phase::Stopping => drain.begin_at_once(clock::now(), parts.fleet.shared.in_flight() as u64),
+        Phase::Draining | Phase::Stopping => {
+            drain.begin_at_once(clock::now(), parts.fleet.shared.in_flight() as u64)
+        }
     }
 }
 
@@ -135,7 +143,11 @@ struct Files {
 
 impl Files {
     fn new(parts: &Parts) -> Self {
-        Self { seen: config::watch_signature(&parts.options.config), looked: clock::now(), pending: None }
+        Self {
+            seen: config::watch_signature(&parts.options.config),
+            looked: clock::now(),
+            pending: None,
+        }
     }
 
     /// Whether the files have changed and come to rest.
@@ -149,7 +161,9 @@ impl Files {
             self.seen = signature;
             self.pending = Some(now);
         }
-        let rests = self.pending.is_some_and(|at| now.saturating_since(at) >= QUIET);
+        let rests = self
+            .pending
+            .is_some_and(|at| now.saturating_since(at) >= QUIET);
         if rests {
             self.pending = None;
         }
@@ -165,7 +179,10 @@ struct Names {
 
 impl Names {
     fn new() -> Self {
-        Self { due: clock::now() + RESOLVE, running: None }
+        Self {
+            due: clock::now() + RESOLVE,
+            running: None,
+        }
     }
 
     fn tick(&mut self, now: Instant, parts: &Parts) {
@@ -174,17 +191,33 @@ impl Names {
             if let Some(Ok(found)) = futures_now(task) {
                 for (pool, members) in found {
                     let in_force = parts.current.load();
-                    if in_force.pools.get(&pool.name).is_some_and(|held| Arc::ptr_eq(held, &pool)) {
-                        log_events(&pool.name, pool.core.update(now, pool.config.clone(), members));
+                    if in_force
+                        .pools
+                        .get(&pool.name)
+                        .is_some_and(|held| Arc::ptr_eq(held, &pool))
+                    {
+                        log_events(
+                            &pool.name,
+                            pool.core.update(now, pool.config.clone(), members),
+                        );
                     }
                 }
             }
         }
         if now >= self.due && self.running.is_none() {
             self.due = now + RESOLVE;
-            let pools: Vec<_> = parts.current.load().pools.values().filter(|pool| !pool.names.is_empty()).cloned().collect();
+            let pools: Vec<_> = parts
+                .current
+                .load()
+                .pools
+                .values()
+                .filter(|pool| !pool.names.is_empty())
+                .cloned()
+                .collect();
             if !pools.is_empty() {
-                self.running = Some(tokio::task::spawn_blocking(move || pools.into_iter().filter_map(resolved).collect()));
+                self.running = Some(tokio::task::spawn_blocking(move || {
+                    pools.into_iter().filter_map(resolved).collect()
+                }));
             }
         }
     }
@@ -193,7 +226,10 @@ impl Names {
 /// The output of a task that has finished.
 fn futures_now<T>(task: tokio::task::JoinHandle<T>) -> Option<Result<T, tokio::task::JoinError>> {
     let mut task = std::pin::pin!(task);
-    match task.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+    match task
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    {
         std::task::Poll::Ready(result) => Some(result),
         std::task::Poll::Pending => None,
     }
@@ -201,14 +237,27 @@ fn futures_now<T>(task: tokio::task::JoinHandle<T>) -> Option<Result<T, tokio::t
 
 /// The pool's members with fresh addresses; `None` if a name did not resolve.
 fn resolved(pool: Arc<Pool>) -> Option<(Arc<Pool>, Vec<Member>)> {
-    let is_named = |member: &Member| pool.names.iter().any(|(name, _)| key_of(&member.address, name) == *member.key);
-    let mut members: Vec<Member> = pool.members.iter().filter(|member| !is_named(member)).cloned().collect();
+    let is_named = |member: &Member| {
+        pool.names
+            .iter()
+            .any(|(name, _)| key_of(&member.address, name) == *member.key)
+    };
+    let mut members: Vec<Member> = pool
+        .members
+        .iter()
+        .filter(|member| !is_named(member))
+        .cloned()
+        .collect();
     for (name, template) in &pool.names {
         let failed = |error: &io::Error| tracing::warn!(pool = %pool.name, name, %error, "a host name does not resolve: its last addresses stay");
         for address in resolve(name).inspect_err(failed).ok()? {
             let address = Address::Ip(SocketAddr::new(address.ip().to_canonical(), address.port()));
             let key = Arc::from(key_of(&address, name));
-            members.push(Member { key, address, ..template.clone() });
+            members.push(Member {
+                key,
+                address,
+                ..template.clone()
+            });
         }
     }
     members.sort_by(|one, other| one.key.cmp(&other.key));

@@ -25,10 +25,15 @@ pub(super) type Opened = Vec<(Bind, Vec<OwnedFd>)>;
 
 impl Fleet {
     /// Opens every listener, then starts the workers on them.
-    pub(super) fn start(current: &Arc<Current>, metrics: &Arc<Metrics>, access_log: &Arc<AccessLog>) -> Result<Self, AppError> {
+    pub(super) fn start(
+        current: &Arc<Current>,
+        metrics: &Arc<Metrics>,
+        access_log: &Arc<AccessLog>,
+    ) -> Result<Self, AppError> {
         let snapshot = current.load();
         let workers = snapshot.settings.workers;
-        let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let (mailboxes, inboxes): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let shared = Arc::new(Shared {
             current: Arc::clone(current),
             metrics: Arc::clone(metrics),
@@ -38,7 +43,11 @@ impl Fleet {
             mailboxes,
             series: Mutex::new(None),
         });
-        let mut fleet = Self { shared, threads: Vec::new(), open: Vec::new() };
+        let mut fleet = Self {
+            shared,
+            threads: Vec::new(),
+            open: Vec::new(),
+        };
         let opened = fleet.open_missing(&snapshot)?;
         for (index, inbox) in inboxes.into_iter().enumerate() {
             let shared = Arc::clone(&fleet.shared);
@@ -59,14 +68,20 @@ impl Fleet {
 
     /// Opens the sockets of listeners that `snapshot` has and the fleet does not. Nothing is accepted yet.
     pub(super) fn open_missing(&self, snapshot: &Snapshot) -> Result<Opened, AppError> {
-        let missing = snapshot.listeners.iter().filter(|listener| !self.open.contains(&listener.bind));
+        let missing = snapshot
+            .listeners
+            .iter()
+            .filter(|listener| !self.open.contains(&listener.bind));
         missing
             .map(|listener| {
-                let sockets = open_for_all(listener, self.shared.mailboxes.len()).map_err(|source| AppError::Listen {
-                    listener: listener.name.to_string(),
-                    bind: listener.bind.to_string(),
-                    source,
-                })?;
+                let sockets =
+                    open_for_all(listener, self.shared.mailboxes.len()).map_err(|source| {
+                        AppError::Listen {
+                            listener: listener.name.to_string(),
+                            bind: listener.bind.to_string(),
+                            source,
+                        }
+                    })?;
                 Ok((listener.bind.clone(), sockets))
             })
             .collect()
@@ -84,10 +99,12 @@ impl Fleet {
 
     /// Closes the listeners for which `keep` is false, after their accept queues were emptied.
     pub(super) async fn close(&mut self, keep: impl Fn(&Bind) -> bool) {
-        let (kept, closed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open).into_iter().partition(keep);
+        let (kept, closed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.open).into_iter().partition(keep);
         self.open = kept;
         for bind in closed {
-            self.ask_all(|done| Message::Unlisten(bind.clone(), done)).await;
+            self.ask_all(|done| Message::Unlisten(bind.clone(), done))
+                .await;
             if let Bind::Unix(path) = &bind {
                 let _ = std::fs::remove_file(path);
             }
@@ -134,7 +151,9 @@ fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<Owne
         Bind::Tcp(_) => (0..workers).map(|_| listen::open(listener)).collect(),
         Bind::Unix(_) => {
             let first = listen::open(listener)?;
-            let mut sockets = (1..workers).map(|_| first.try_clone()).collect::<std::io::Result<Vec<_>>>()?;
+            let mut sockets = (1..workers)
+                .map(|_| first.try_clone())
+                .collect::<std::io::Result<Vec<_>>>()?;
             sockets.push(first);
             Ok(sockets)
         }

@@ -29,12 +29,30 @@ pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
     let (sources, snapshot, warnings) = match read {
         Ok(Ok(read)) => read,
         Ok(Err((sources, problems))) => {
-            return refuse(parts, control::report(ReloadResult::Refused, previous.generation, &sources, &problems));
+            return refuse(
+                parts,
+                control::report(
+                    ReloadResult::Refused,
+                    previous.generation,
+                    &sources,
+                    &problems,
+                ),
+            );
         }
-        Err(_) => return refuse(parts, failure(previous.generation, "the configuration could not be read")),
+        Err(_) => {
+            return refuse(
+                parts,
+                failure(previous.generation, "the configuration could not be read"),
+            );
+        }
     };
     if snapshot.digest == previous.digest {
-        let report = control::report(ReloadResult::Unchanged, previous.generation, &sources, &warnings);
+        let report = control::report(
+            ReloadResult::Unchanged,
+            previous.generation,
+            &sources,
+            &warnings,
+        );
         parts.metrics.reloaded(ReloadResult::Unchanged);
         return parts.control.not_applied(report);
     }
@@ -44,10 +62,21 @@ pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
     };
     let target = snapshot.settings.access_log.as_ref().map(|log| &log.target);
     if let Err(error) = parts.access_log.configure(target) {
-        return refuse(parts, failure(previous.generation, &format!("cannot open the access log: {error}")));
+        return refuse(
+            parts,
+            failure(
+                previous.generation,
+                &format!("cannot open the access log: {error}"),
+            ),
+        );
     }
     // Accept queues of listeners that go are emptied while their rules are still in force.
-    let stays = |bind: &Bind| snapshot.listeners.iter().any(|listener| listener.bind == *bind);
+    let stays = |bind: &Bind| {
+        snapshot
+            .listeners
+            .iter()
+            .any(|listener| listener.bind == *bind)
+    };
     parts.fleet.close(stays).await;
     let snapshot = Arc::new(snapshot);
     activate(&snapshot);
@@ -57,19 +86,27 @@ pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
     parts.metrics.loaded(snapshot.generation, clock::wall());
     parts.metrics.reloaded(ReloadResult::Applied);
     tracing::info!(generation = snapshot.generation, "configuration reloaded");
-    parts.control.started(snapshot.generation, &sources, &warnings)
+    parts
+        .control
+        .started(snapshot.generation, &sources, &warnings)
 }
 
 /// Tells the live half of each pool what it is now.
 fn activate(snapshot: &Snapshot) {
     for pool in snapshot.pools.values() {
-        let events = pool.core.update(clock::now(), pool.config.clone(), pool.members.clone());
+        let events = pool
+            .core
+            .update(clock::now(), pool.config.clone(), pool.members.clone());
         super::drive::log_events(&pool.name, events);
     }
 }
 
 fn refuse(parts: &Parts, report: ReloadReport) -> ReloadReport {
-    tracing::error!("reload refused, generation {} stays in force:\n{}", report.generation, report.text);
+    tracing::error!(
+        "reload refused, generation {} stays in force:\n{}",
+        report.generation,
+        report.text
+    );
     parts.metrics.reloaded(ReloadResult::Refused);
     parts.control.not_applied(report)
 }

@@ -13,7 +13,7 @@ Examples:
   mizan lab                  three backends, the proxy on http://127.0.0.1:8000; Ctrl-C stops all
   mizan lab --port 8080 --backends 5
   mizan lab --drill          plays the drill by itself: exit status 1 if a promise is broken")]
-pub struct Lab {
+pub(super) struct Lab {
     /// Port of the proxy on 127.0.0.1; if it is taken, the next free one.
     #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -31,7 +31,7 @@ pub struct Lab {
 /// One demonstration backend on 127.0.0.1: what `mizan lab` starts, and what brings one back in its drill.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  mizan lab-backend --port 9002 --name b2")]
-pub struct LabBackend {
+pub(super) struct LabBackend {
     /// Where it listens.
     #[arg(long)]
     port: u16,
@@ -42,7 +42,7 @@ pub struct LabBackend {
 
 /// Runs another command of `mizan` as a child that dies with its parent.
 #[derive(Debug, clap::Args)]
-pub struct LabTether {
+pub(super) struct LabTether {
     /// Process id of the parent.
     #[arg(long)]
     parent: u32,
@@ -53,9 +53,13 @@ pub struct LabTether {
 
 impl Lab {
     /// Exit status 0; 1 if a promise was broken or the laboratory could not run.
-    pub fn run(&self) -> ExitCode {
-        let options =
-            Options { port: self.port, backends: usize::from(self.backends), drill: self.drill, json: self.json };
+    pub(super) fn run(&self) -> ExitCode {
+        let options = Options {
+            port: self.port,
+            backends: usize::from(self.backends),
+            drill: self.drill,
+            json: self.json,
+        };
         match lab::run(&options, &mut io::stdout()) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
@@ -66,7 +70,7 @@ impl Lab {
 
 impl LabBackend {
     /// Serves until it is told to stop.
-    pub fn run(&self) -> ExitCode {
+    pub(super) fn run(&self) -> ExitCode {
         match lab::run_backend(self.port, self.name.clone()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
@@ -79,10 +83,15 @@ impl LabTether {
     ///
     /// # Errors
     /// The exit status to end with: the parent is gone.
-    pub fn tie(self) -> Result<Vec<OsString>, ExitCode> {
-        let tie = lab::tether(self.parent).map_err(|source| LabError::Io { what: "tie a child to its parent".to_owned(), source });
+    pub(super) fn tie(self) -> Result<Vec<OsString>, ExitCode> {
+        let tie = lab::tether(self.parent).map_err(|source| LabError::Io {
+            what: "tie a child to its parent".to_owned(),
+            source,
+        });
         tie.map_err(|error| failed(&error))?;
-        Ok(std::iter::once(OsString::from("mizan")).chain(self.command).collect())
+        Ok(std::iter::once(OsString::from("mizan"))
+            .chain(self.command)
+            .collect())
     }
 }
 

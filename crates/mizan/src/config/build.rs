@@ -13,7 +13,10 @@ use super::report::Cx;
 use super::schema::{self, File, NetworkList};
 use super::tree::Place;
 use crate::snapshot::route::RouteTable;
-use crate::snapshot::{AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Listener, MinRate, Networks, Settings, Snapshot};
+use crate::snapshot::{
+    AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Listener, MinRate,
+    Networks, Settings, Snapshot,
+};
 use ipnet::IpNet;
 use mizan_core::time::Instant;
 use std::path::PathBuf;
@@ -30,19 +33,43 @@ pub(super) struct Inputs<'a> {
 /// The snapshot.
 pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Option<Snapshot> {
     let pools = pool::build(cx, file, inputs);
-    let listeners: Option<Vec<_>> = file.listener.iter().enumerate().map(|(index, from)| listener(index, from)).collect();
+    let listeners: Option<Vec<_>> = file
+        .listener
+        .iter()
+        .enumerate()
+        .map(|(index, from)| listener(index, from))
+        .collect();
     let routes: Option<Vec<_>> = match &pools {
-        Some(pools) => file.route.iter().enumerate().map(|(index, from)| route::build(index, from, pools).map(Arc::new)).collect(),
+        Some(pools) => file
+            .route
+            .iter()
+            .enumerate()
+            .map(|(index, from)| route::build(index, from, pools).map(Arc::new))
+            .collect(),
         None => None,
     };
     let (Some(pools), Some(listeners), Some(routes)) = (pools, listeners, routes) else {
-        let place = Place { file: 0, start: 0, end: 0 };
-        let message = "this configuration passed every check but cannot be built; please report it".to_owned();
-        cx.report.push(&place, String::new(), Severity::Error, "internal", message, None);
+        let place = Place {
+            file: 0,
+            start: 0,
+            end: 0,
+        };
+        let message = "this configuration passed every check but cannot be built; please report it"
+            .to_owned();
+        cx.report.push(
+            &place,
+            String::new(),
+            Severity::Error,
+            "internal",
+            message,
+            None,
+        );
         return None;
     };
     Some(Snapshot {
-        generation: inputs.previous.map_or(1, |previous| previous.generation + 1),
+        generation: inputs
+            .previous
+            .map_or(1, |previous| previous.generation + 1),
         digest: digest(cx),
         listeners,
         pools,
@@ -67,20 +94,40 @@ fn digest(cx: &Cx<'_>) -> u64 {
 
 fn settings(cx: &Cx<'_>, file: &File) -> Settings {
     let default_socket = || {
-        let known = cx.report.sources.first().and_then(|main| main.admin_socket.clone());
+        let known = cx
+            .report
+            .sources
+            .first()
+            .and_then(|main| main.admin_socket.clone());
         Some(known.unwrap_or_else(|| PathBuf::from("/run/mizan/admin.sock")))
     };
-    let socket = file.admin.socket.as_ref().map_or_else(default_socket, |socket| socket.value.0.clone());
+    let socket = file
+        .admin
+        .socket
+        .as_ref()
+        .map_or_else(default_socket, |socket| socket.value.0.clone());
     let tcp = file.admin.bind.as_ref().zip(file.admin.token.as_ref());
-    let tcp = tcp.map(|(bind, token)| AdminBind::Tcp { address: bind.value, token: token.clone() });
+    let tcp = tcp.map(|(bind, token)| AdminBind::Tcp {
+        address: bind.value,
+        token: token.clone(),
+    });
     let access = file.log.access.value.clone();
     Settings {
-        workers: file.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from),
+        workers: file.workers.map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            usize::from,
+        ),
         admin: socket.map(AdminBind::Unix).into_iter().chain(tcp).collect(),
         health_bind: file.health.bind.value.0,
         metrics_bind: file.metrics.bind.value.0,
-        access_log: access.map(|target| AccessLog { target, query: file.log.query }),
-        drain: DrainSettings { window: file.drain.window.value.0, deadline: file.drain.deadline.value.0 },
+        access_log: access.map(|target| AccessLog {
+            target,
+            query: file.log.query,
+        }),
+        drain: DrainSettings {
+            window: file.drain.window.value.0,
+            deadline: file.drain.deadline.value.0,
+        },
         reload_watch: file.reload.watch,
         upstream_idle_max: file.limits.upstream_idle_max,
     }
@@ -90,12 +137,18 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
     let bind: &Bind = &from.bind.as_ref()?.value;
     let (timeouts, rate) = (&from.timeouts, &from.min_rate);
     Some(Arc::new(Listener {
-        name: from.name.clone().map_or_else(|| Arc::from(from.bind.as_ref().map_or("", |bind| bind.text.as_str())), Arc::from),
+        name: from.name.clone().map_or_else(
+            || Arc::from(from.bind.as_ref().map_or("", |bind| bind.text.as_str())),
+            Arc::from,
+        ),
         index,
         bind: bind.clone(),
         backlog: from.backlog,
         connections_max: from.connections_max,
-        networks: Networks { allow: networks(&from.allow), deny: networks(&from.deny) },
+        networks: Networks {
+            allow: networks(&from.allow),
+            deny: networks(&from.deny),
+        },
         trusted: networks(&from.trusted_proxies),
         limits: HeadLimits {
             head_bytes_max: usize::try_from(from.head_max.value.0).ok()?,

@@ -41,17 +41,43 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// A diagnostic on `span` of `source`.
-    pub(super) fn new(source: &Source, span: Range<usize>, severity: Severity, code: &'static str, message: String) -> Self {
+    pub(super) fn new(
+        source: &Source,
+        span: Range<usize>,
+        severity: Severity,
+        code: &'static str,
+        message: String,
+    ) -> Self {
         let span = within(&source.text, span);
         let (line, column) = position(&source.text, span.start);
         let (file, path, help) = (source.path.clone(), String::new(), None);
-        Self { severity, code, file, line, column, span, path, message, help }
+        Self {
+            severity,
+            code,
+            file,
+            line,
+            column,
+            span,
+            path,
+            message,
+            help,
+        }
     }
 
     /// A diagnostic on a file whose text is not at hand.
     pub(super) fn unreadable(file: PathBuf, message: String) -> Self {
         let (severity, code, path, help) = (Severity::Error, "unreadable", String::new(), None);
-        Self { severity, code, file, line: 1, column: 1, span: 0..0, path, message, help }
+        Self {
+            severity,
+            code,
+            file,
+            line: 1,
+            column: 1,
+            span: 0..0,
+            path,
+            message,
+            help,
+        }
     }
 
     /// Draws it with its source line and the marked text, without colour. An admin token that stands
@@ -63,14 +89,33 @@ impl Diagnostic {
         };
         let file = self.file.display().to_string();
         let Some(source) = sources.iter().find(|source| source.path == self.file) else {
-            let help = self.help.as_ref().map(|help| format!("\n  = help: {help}")).unwrap_or_default();
-            let severity = if self.severity == Severity::Error { "error" } else { "warning" };
-            return format!("{severity}[{}]: {}\n  --> {file}{help}", self.code, self.message);
+            let help = self
+                .help
+                .as_ref()
+                .map(|help| format!("\n  = help: {help}"))
+                .unwrap_or_default();
+            let severity = if self.severity == Severity::Error {
+                "error"
+            } else {
+                "warning"
+            };
+            return format!(
+                "{severity}[{}]: {}\n  --> {file}{help}",
+                self.code, self.message
+            );
         };
-        let text = masked(&source.text);
-        let span = within(&text, self.span.clone());
-        let snippet = Snippet::source(text).path(file).annotation(AnnotationKind::Primary.span(span));
-        let mut group = level.primary_title(&self.message).id(self.code).element(snippet);
+        let (line, start) = shown_line(&source.text, self.span.start);
+        // The text may have changed since: whatever the span, something inside the line is marked.
+        let inside = |at: usize| at.clamp(start, start + line.len()) - start;
+        let marked = within(&line, inside(self.span.start)..inside(self.span.end));
+        let snippet = Snippet::source(line)
+            .line_start(self.line)
+            .path(file)
+            .annotation(AnnotationKind::Primary.span(marked));
+        let mut group = level
+            .primary_title(&self.message)
+            .id(self.code)
+            .element(snippet);
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help));
         }
@@ -85,7 +130,14 @@ impl std::fmt::Display for Diagnostic {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        write!(f, "{}:{}:{}: {severity}: {}", self.file.display(), self.line, self.column, self.message)
+        write!(
+            f,
+            "{}:{}:{}: {severity}: {}",
+            self.file.display(),
+            self.line,
+            self.column,
+            self.message
+        )
     }
 }
 
@@ -100,15 +152,26 @@ fn within(text: &str, span: Range<usize>) -> Range<usize> {
 fn position(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
 }
 
-/// `text` with an admin token that stands in it replaced by `*`, byte for byte, so that spans still hold.
-fn masked(text: &str) -> String {
-    let mut out = text.to_owned();
-    for span in super::tree::token_spans(text) {
-        let stars = "*".repeat(span.len());
-        out.replace_range(span, &stars);
+/// The line that byte `at` stands on, and its first byte. An admin token in it is replaced by `*`, byte
+/// for byte, so that spans still hold.
+fn shown_line(text: &str, at: usize) -> (String, usize) {
+    let at = text.floor_char_boundary(at.min(text.len()));
+    let start = text[..at].rfind('\n').map_or(0, |at| at + 1);
+    let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
+    let mut line = text[start..end].to_owned();
+    if line.contains("token") {
+        for span in super::tree::token_spans(text) {
+            let (from, to) = (span.start.max(start), span.end.min(end));
+            if from < to {
+                line.replace_range(from - start..to - start, &"*".repeat(to - from));
+            }
+        }
     }
-    out
+    (line, start)
 }

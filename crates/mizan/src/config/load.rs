@@ -30,8 +30,16 @@ pub fn load(path: &Path) -> Result<Vec<Source>, Vec<Diagnostic>> {
 ///
 /// # Errors
 /// See [`load`].
-pub fn load_with(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Source>, Vec<Diagnostic>> {
-    let text = read_text(path).map_err(|error| vec![Diagnostic::unreadable(path.to_owned(), format!("the configuration cannot be read: {error}"))])?;
+pub fn load_with(
+    path: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<Source>, Vec<Diagnostic>> {
+    let text = read_text(path).map_err(|error| {
+        vec![Diagnostic::unreadable(
+            path.to_owned(),
+            format!("the configuration cannot be read: {error}"),
+        )]
+    })?;
     let mut main = Source::new(path, text);
     main.admin_socket = Some(default_admin_socket_with(env));
     let included = includes(&mut main, env);
@@ -71,7 +79,9 @@ fn default_admin_socket_with(env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
 pub fn watch_signature(path: &Path) -> u64 {
     let mut hash = Fnv::default();
     hash.file(path);
-    let Ok(text) = read_text(path) else { return hash.0 };
+    let Ok(text) = read_text(path) else {
+        return hash.0;
+    };
     let main = Source::new(path, text);
     let patterns = include_patterns(&main.text);
     let mut sources = vec![main];
@@ -117,11 +127,18 @@ impl Fnv {
     /// Which file it is, when it was changed, and how long it is.
     fn file(&mut self, path: &Path) {
         self.bytes(path.as_os_str().as_encoded_bytes());
-        let Ok(meta) = fs::metadata(path) else { return self.bytes(b"-") };
+        let Ok(meta) = fs::metadata(path) else {
+            return self.bytes(b"-");
+        };
         for number in [meta.dev(), meta.ino(), meta.size()] {
             self.bytes(&number.to_le_bytes());
         }
-        for number in [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()] {
+        for number in [
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        ] {
             self.bytes(&number.to_le_bytes());
         }
     }
@@ -129,7 +146,9 @@ impl Fnv {
 
 fn read_text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    fs::File::open(path)?
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("it is larger than 8 MiB"));
     }
@@ -152,15 +171,23 @@ fn beside(source: &Path, file: impl AsRef<Path>) -> PathBuf {
 
 fn include_patterns(text: &str) -> Vec<(Range<usize>, String)> {
     let strings = tree::strings(text).into_iter();
-    strings.filter(|(_, keys, _)| keys.len() == 1 && keys[0] == "include").map(|(span, _, pattern)| (span, pattern)).collect()
+    strings
+        .filter(|(_, keys, _)| keys.len() == 1 && keys[0] == "include")
+        .map(|(span, _, pattern)| (span, pattern))
+        .collect()
 }
 
 /// The included files, each once, with the place that asks for them.
-fn includes(main: &mut Source, env: &dyn Fn(&str) -> Option<String>) -> Vec<(PathBuf, Range<usize>)> {
+fn includes(
+    main: &mut Source,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Vec<(PathBuf, Range<usize>)> {
     let mut out: Vec<(PathBuf, Range<usize>)> = Vec::new();
     for (span, pattern) in include_patterns(&main.text) {
         // A variable that is not set is told when all strings are looked at.
-        let Ok(pattern) = with_variables(&pattern, env) else { continue };
+        let Ok(pattern) = with_variables(&pattern, env) else {
+            continue;
+        };
         let found = match matches(&beside(&main.path, &pattern)) {
             Ok(found) => found,
             Err(message) => {
@@ -174,7 +201,12 @@ fn includes(main: &mut Source, env: &dyn Fn(&str) -> Option<String>) -> Vec<(Pat
             }
         }
         if out.len() > INCLUDES_MAX {
-            problem(main, span, "out_of_range", format!("more than {INCLUDES_MAX} files are included"));
+            problem(
+                main,
+                span,
+                "out_of_range",
+                format!("more than {INCLUDES_MAX} files are included"),
+            );
             out.truncate(INCLUDES_MAX);
         }
     }
@@ -184,14 +216,26 @@ fn includes(main: &mut Source, env: &dyn Fn(&str) -> Option<String>) -> Vec<(Pat
 /// The files of a pattern whose last part may hold `*`, by name. A pattern without `*` must exist; one
 /// with it may match nothing, and does not match hidden files.
 fn matches(pattern: &Path) -> Result<Vec<PathBuf>, String> {
-    let name = pattern.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let folder = pattern.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = pattern
+        .file_name()
+        .and_then(OsStr::to_str)
+        .unwrap_or_default();
+    let folder = pattern
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     if folder.to_string_lossy().contains('*') {
-        return Err("`*` may stand in the last part of an include only, as in `conf.d/*.toml`".to_owned());
+        return Err(
+            "`*` may stand in the last part of an include only, as in `conf.d/*.toml`".to_owned(),
+        );
     }
     if !name.contains('*') {
         let missing = || format!("`{}` is not there", pattern.display());
-        return if pattern.is_file() { Ok(vec![pattern.to_owned()]) } else { Err(missing()) };
+        return if pattern.is_file() {
+            Ok(vec![pattern.to_owned()])
+        } else {
+            Err(missing())
+        };
     }
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -200,11 +244,23 @@ fn matches(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     };
     let fits = |path: &PathBuf| {
         let name_of = path.file_name().and_then(OsStr::to_str);
-        name_of.is_some_and(|found| glob(name, found) && (name.starts_with('.') || !found.starts_with('.'))) && path.is_file()
+        name_of.is_some_and(|found| {
+            glob(name, found) && (name.starts_with('.') || !found.starts_with('.'))
+        }) && path.is_file()
     };
-    let mut found: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).filter(fits).collect();
-    if pattern.parent().is_some_and(|folder| folder.as_os_str().is_empty()) {
-        found = found.iter().filter_map(|path| path.file_name().map(PathBuf::from)).collect();
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(fits)
+        .collect();
+    if pattern
+        .parent()
+        .is_some_and(|folder| folder.as_os_str().is_empty())
+    {
+        found = found
+            .iter()
+            .filter_map(|path| path.file_name().map(PathBuf::from))
+            .collect();
     }
     found.sort();
     Ok(found)
@@ -214,10 +270,16 @@ fn matches(pattern: &Path) -> Result<Vec<PathBuf>, String> {
 fn glob(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else { return false };
-    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
     for part in parts {
-        let Some(at) = rest.find(part) else { return false };
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
         rest = &rest[at + part.len()..];
     }
     rest.ends_with(last)
@@ -230,8 +292,14 @@ fn put_in(source: &mut Source, env: &dyn Fn(&str) -> Option<String>) {
         if text.contains("${") {
             match with_variables(&text, env) {
                 Ok(text) => value = Some(text),
-                Err(Variable { shown, code, message }) => {
-                    let raw = source.text[span.clone()].find(&shown).map(|at| span.start + at);
+                Err(Variable {
+                    shown,
+                    code,
+                    message,
+                }) => {
+                    let raw = source.text[span.clone()]
+                        .find(&shown)
+                        .map(|at| span.start + at);
                     let place = raw.map_or(span.clone(), |start| start..start + shown.len());
                     problem(source, place, code, message);
                     source.values.insert(span.start, None);
@@ -242,10 +310,17 @@ fn put_in(source: &mut Source, env: &dyn Fn(&str) -> Option<String>) {
         if let Some(file) = file_value(&keys, value.as_deref().unwrap_or(&text)) {
             let path = beside(&source.path, file);
             match read_text(&path) {
-                Ok(text) if keys.last().is_some_and(|key| key == "token") => value = Some(text.trim_end().to_owned()),
+                Ok(text) if keys.last().is_some_and(|key| key == "token") => {
+                    value = Some(text.trim_end().to_owned())
+                }
                 Ok(text) => value = Some(text),
                 Err(error) => {
-                    problem(source, span.clone(), "unreadable", format!("`{}` cannot be read: {error}", path.display()));
+                    problem(
+                        source,
+                        span.clone(),
+                        "unreadable",
+                        format!("`{}` cannot be read: {error}", path.display()),
+                    );
                     source.values.insert(span.start, None);
                     continue;
                 }
@@ -262,7 +337,10 @@ fn file_value<'a>(keys: &[String], value: &'a str) -> Option<&'a str> {
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let takes_file = matches!(
         keys.as_slice(),
-        ["admin", "token"] | ["route", "respond", "body"] | ["route", "error_pages", _] | ["route", "error_pages", _, "body"]
+        ["admin", "token"]
+            | ["route", "respond", "body"]
+            | ["route", "error_pages", _]
+            | ["route", "error_pages", _, "body"]
     );
     value.strip_prefix("file:").filter(|_| takes_file)
 }
@@ -290,7 +368,11 @@ fn with_variables(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<St
         out.push_str(before);
         let Some(end) = open.find('}') else {
             let message = "`${` is not closed; write `$${` for one that is meant".to_owned();
-            return Err(Variable { shown: open.to_owned(), code: "bad_value", message });
+            return Err(Variable {
+                shown: open.to_owned(),
+                code: "bad_value",
+                message,
+            });
         };
         let (shown, tail) = open.split_at(end + 1);
         let name = &shown[2..end];
@@ -301,18 +383,34 @@ fn with_variables(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<St
     Ok(out)
 }
 
-fn variable(name: &str, shown: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Variable> {
+fn variable(
+    name: &str,
+    shown: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, Variable> {
     if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(shown.to_owned());
     }
-    let is_name = name.bytes().enumerate().all(|(at, byte)| byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit()));
+    let is_name = name.bytes().enumerate().all(|(at, byte)| {
+        byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit())
+    });
     if name.is_empty() || !is_name {
-        let message = format!("`{name}` is no name of an environment variable; write `$${{` for a `${{` that is meant");
-        return Err(Variable { shown: shown.to_owned(), code: "bad_value", message });
+        let message = format!(
+            "`{name}` is no name of an environment variable; write `$${{` for a `${{` that is meant"
+        );
+        return Err(Variable {
+            shown: shown.to_owned(),
+            code: "bad_value",
+            message,
+        });
     }
     env(name).ok_or_else(|| {
         let message = format!("the environment variable `{name}` is not set");
-        Variable { shown: shown.to_owned(), code: "unset_variable", message }
+        Variable {
+            shown: shown.to_owned(),
+            code: "unset_variable",
+            message,
+        }
     })
 }
 

@@ -23,39 +23,81 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(super) fn new(sources: &'a [Source], found: Vec<Diagnostic>) -> Self {
-        Self { sources, found, left_out: 0, suggestion_work: 0 }
+        Self {
+            sources,
+            found,
+            left_out: 0,
+            suggestion_work: 0,
+        }
     }
 
     /// Adds a diagnostic on `place`.
-    pub(super) fn push(&mut self, place: &Place, path: String, severity: Severity, code: &'static str, message: String, help: Option<String>) {
+    pub(super) fn push(
+        &mut self,
+        place: &Place,
+        path: String,
+        severity: Severity,
+        code: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
         if self.found.len() >= DIAGNOSTICS_MAX {
             self.left_out += 1;
             return;
         }
-        let Some(source) = self.sources.get(place.file) else { return };
+        let Some(source) = self.sources.get(place.file) else {
+            return;
+        };
         let span = first_line(&source.text, place);
         let diagnostic = Diagnostic::new(source, span, severity, code, message);
-        self.found.push(Diagnostic { path, help, ..diagnostic });
+        self.found.push(Diagnostic {
+            path,
+            help,
+            ..diagnostic
+        });
     }
 
     /// Whether something refuses the configuration.
     pub(super) fn has_errors(&self) -> bool {
-        self.found.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.found
+            .iter()
+            .any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
     /// Everything, in the order of the files.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
-        let file_index = |diagnostic: &Diagnostic| self.sources.iter().position(|source| source.path == diagnostic.file);
-        self.found.sort_by_key(|diagnostic| (file_index(diagnostic), diagnostic.span.start, diagnostic.span.end));
+        let file_index = |diagnostic: &Diagnostic| {
+            self.sources
+                .iter()
+                .position(|source| source.path == diagnostic.file)
+        };
+        self.found.sort_by_key(|diagnostic| {
+            (
+                file_index(diagnostic),
+                diagnostic.span.start,
+                diagnostic.span.end,
+            )
+        });
         if let (true, Some(source)) = (self.left_out > 0, self.sources.first()) {
             let message = format!("{} more errors and warnings are not shown", self.left_out);
-            self.found.push(Diagnostic::new(source, 0..0, Severity::Error, "too_many", message));
+            self.found.push(Diagnostic::new(
+                source,
+                0..0,
+                Severity::Error,
+                "too_many",
+                message,
+            ));
         }
         self.found
     }
 
     /// `message; did you mean NEAREST?` as long as there is time for it.
-    pub(super) fn suggest<'n>(&mut self, message: String, text: &str, known: impl ExactSizeIterator<Item = &'n str>) -> String {
+    pub(super) fn suggest<'n>(
+        &mut self,
+        message: String,
+        text: &str,
+        known: impl ExactSizeIterator<Item = &'n str>,
+    ) -> String {
         self.suggestion_work += known.len();
         if self.suggestion_work > SUGGESTION_WORK_MAX {
             return message;
@@ -67,7 +109,10 @@ impl<'a> Report<'a> {
 /// What is marked ends with the line it begins on.
 fn first_line(text: &str, place: &Place) -> std::ops::Range<usize> {
     let span = place.span();
-    let end = text.get(span.clone()).and_then(|marked| marked.find(['\n', '\r'])).map_or(span.end, |at| span.start + at);
+    let end = text
+        .get(span.clone())
+        .and_then(|marked| marked.find(['\n', '\r']))
+        .map_or(span.end, |at| span.start + at);
     span.start..end
 }
 
@@ -84,24 +129,81 @@ impl Cx<'_> {
     }
 
     /// An error that says what to do.
-    pub(super) fn error_with(&mut self, at: &At<'_>, code: &'static str, message: impl Into<String>, help: impl Into<String>) {
-        self.tell(&at.steps(), Severity::Error, code, message.into(), Some(help.into()));
+    pub(super) fn error_with(
+        &mut self,
+        at: &At<'_>,
+        code: &'static str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.tell(
+            &at.steps(),
+            Severity::Error,
+            code,
+            message.into(),
+            Some(help.into()),
+        );
+    }
+
+    /// An error on the key itself, where the value is not to blame.
+    pub(super) fn error_on_key(
+        &mut self,
+        at: &At<'_>,
+        code: &'static str,
+        message: impl Into<String>,
+    ) {
+        let steps = at.steps();
+        let path = self.tree.locate(&steps).path;
+        let place = self
+            .tree
+            .key_place(&steps)
+            .unwrap_or_else(|| self.place(at));
+        self.report
+            .push(&place, path, Severity::Error, code, message.into(), None);
     }
 
     /// A warning that says what to do.
-    pub(super) fn warn(&mut self, at: &At<'_>, code: &'static str, message: impl Into<String>, help: impl Into<String>) {
-        self.tell(&at.steps(), Severity::Warning, code, message.into(), Some(help.into()));
+    pub(super) fn warn(
+        &mut self,
+        at: &At<'_>,
+        code: &'static str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.tell(
+            &at.steps(),
+            Severity::Warning,
+            code,
+            message.into(),
+            Some(help.into()),
+        );
     }
 
     /// An error or a warning on what `steps` lead to.
-    pub(super) fn tell(&mut self, steps: &[Step<'_>], severity: Severity, code: &'static str, message: String, help: Option<String>) {
+    pub(super) fn tell(
+        &mut self,
+        steps: &[Step<'_>],
+        severity: Severity,
+        code: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
         let located = self.tree.locate(steps);
-        self.report.push(&located.place, located.path, severity, code, message, help);
+        self.report
+            .push(&located.place, located.path, severity, code, message, help);
     }
 
     /// Whether the file has it, right or wrong: what is wrong was reported already.
     pub(super) fn is_set(&self, at: &At<'_>) -> bool {
         self.tree.find(&at.steps()).is_some()
+    }
+
+    /// Whether something in that table was refused, so that what is missing may be what was refused.
+    pub(super) fn is_partial(&self, at: &At<'_>) -> bool {
+        match self.tree.find(&at.steps()).map(|node| &node.value) {
+            Some(Value::Table(table)) => table.values().any(|entry| entry.node.refused),
+            _ => false,
+        }
     }
 
     /// Length of a list as the file has it, refused elements included.
@@ -114,7 +216,9 @@ impl Cx<'_> {
 
     /// Whether the string there holds something from outside the file: `${NAME}` or `file:`.
     pub(super) fn is_put_in(&self, at: &At<'_>) -> bool {
-        let Some(node) = self.tree.find(&at.steps()) else { return false };
+        let Some(node) = self.tree.find(&at.steps()) else {
+            return false;
+        };
         let source = self.report.sources.get(node.place.file);
         source.is_some_and(|source| source.values.contains_key(&node.place.start))
     }

@@ -25,7 +25,9 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     route::check(cx, file);
     let objects = file.route.len() + file.pool.len();
     if objects > OBJECTS_MAX {
-        let message = format!("{objects} routes and pools are more than the {OBJECTS_MAX} that are supported");
+        let message = format!(
+            "{objects} routes and pools are more than the {OBJECTS_MAX} that are supported"
+        );
         cx.error(&At::ROOT.key("route"), "out_of_range", message);
     }
 }
@@ -36,55 +38,99 @@ fn admin(cx: &mut Cx<'_>, file: &File) {
     let has_token = file.admin.token.is_some() || cx.is_set(&token_at);
     if let Some(bind) = &file.admin.bind {
         if !bind.value.ip().to_canonical().is_loopback() {
-            let message = format!("the admin API on `{}` could be reached from other machines, in clear text", bind.text);
-            cx.error_with(&bind_at, "refused", message, "bind it to 127.0.0.1 or [::1], or use its Unix socket");
+            let message = format!(
+                "the admin API on `{}` could be reached from other machines, in clear text",
+                bind.text
+            );
+            cx.error_with(
+                &bind_at,
+                "refused",
+                message,
+                "bind it to 127.0.0.1 or [::1], or use its Unix socket",
+            );
         }
         if !has_token {
-            cx.error_with(&bind_at, "missing_key", "an admin API over TCP needs `token`", "`token = \"file:/etc/mizan/token\"` or `token = \"${MIZAN_TOKEN}\"`");
+            cx.error_with(
+                &bind_at,
+                "missing_key",
+                "an admin API over TCP needs `token`",
+                "`token = \"file:/etc/mizan/token\"` or `token = \"${MIZAN_TOKEN}\"`",
+            );
         }
     } else if has_token && !cx.is_set(&bind_at) {
-        cx.warn(&token_at, "no_effect", "`token` has no effect without `bind`", "callers on the Unix socket are known by its file mode");
+        cx.warn(
+            &token_at,
+            "no_effect",
+            "`token` has no effect without `bind`",
+            "callers on the Unix socket are known by its file mode",
+        );
     }
     let is_inline = file.admin.token.is_some() && !cx.is_put_in(&token_at);
     if is_inline {
         let help = "`file:/etc/mizan/token` or `${MIZAN_TOKEN}` keeps it out of the file";
-        cx.warn(&token_at, "secret_in_file", "whoever reads this file can use the admin API", help);
+        cx.warn(
+            &token_at,
+            "secret_in_file",
+            "whoever reads this file can use the admin API",
+            help,
+        );
     }
 }
 
-/// Mizan's own read-only listeners against each other, the admin API and the listeners.
+/// Mizan's own listeners against each other and the listeners for clients.
 fn own_addresses(cx: &mut Cx<'_>, file: &File) {
-    let keys = [At::ROOT.key("health"), At::ROOT.key("metrics"), At::ROOT.key("admin")];
-    let mut taken: Vec<(SocketAddr, Place)> = Vec::new();
+    let list = At::ROOT.key("listener");
+    let own = [
+        ("health", file.health.bind.value.0, "`/livez` and `/readyz`"),
+        ("metrics", file.metrics.bind.value.0, "`/metrics`"),
+        (
+            "admin",
+            file.admin.bind.as_ref().map(|bind| bind.value),
+            "the admin API",
+        ),
+    ];
     for (index, listener) in file.listener.iter().enumerate() {
-        if let Some(crate::snapshot::Bind::Tcp(address)) = listener.bind.as_ref().map(|bind| &bind.value) {
-            let list = At::ROOT.key("listener");
-            taken.push((*address, cx.place(&list.index(index).key("bind"))));
+        let Some(crate::snapshot::Bind::Tcp(address)) =
+            listener.bind.as_ref().map(|bind| &bind.value)
+        else {
+            continue;
+        };
+        let taken = own
+            .iter()
+            .find(|(_, own, _)| own.is_some_and(|own| overlap(own, *address)));
+        if let Some((key, Some(own), what)) = taken {
+            let message = format!("`{address}` takes `{own}`, the address of {what}");
+            let help = format!("use another port, or set `bind` in `[{key}]`");
+            cx.error_with(&list.index(index).key("bind"), "duplicate", message, help);
         }
     }
-    let read_only = [file.health.bind.value.0, file.metrics.bind.value.0];
-    let admin = file.admin.bind.as_ref().map(|bind| bind.value);
-    for (at, address) in keys.iter().zip(read_only.into_iter().chain([admin])) {
-        let Some(address) = address else { continue };
-        let at = at.key("bind");
-        if let Some((other, place)) = taken.iter().find(|(other, _)| overlap(*other, address)) {
-            let message = format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
-            cx.error_with(&at, "duplicate", message, "give it a port of its own, or `off` where it is not needed");
-        }
-    }
+    let [(_, health, _), (_, metrics, _), (_, admin, _)] = own;
     if let Some(admin) = admin
-        && read_only.into_iter().flatten().any(|address| overlap(address, admin))
+        && [health, metrics]
+            .into_iter()
+            .flatten()
+            .any(|open| overlap(open, admin))
     {
-        let message = format!("`{admin}` is the address of `/livez` or `/metrics`, which need no token");
-        cx.error_with(&keys[2].key("bind"), "duplicate", message, "give the admin API a port of its own");
+        let message =
+            format!("`{admin}` is the address of `/livez` or `/metrics`, which need no token");
+        cx.error_with(
+            &At::ROOT.key("admin").key("bind"),
+            "duplicate",
+            message,
+            "give the admin API a port of its own",
+        );
     }
 }
 
 /// Whether two sockets would get each other's connections: same port, and same or wildcard address.
 fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
     let (a, b) = (left.ip().to_canonical(), right.ip().to_canonical());
-    let wildcard_takes = |wild: std::net::IpAddr, other: std::net::IpAddr| wild.is_unspecified() && (wild.is_ipv6() || other.is_ipv4());
-    left.port() == right.port() && left.port() != 0 && (a == b || wildcard_takes(a, b) || wildcard_takes(b, a))
+    let wildcard_takes = |wild: std::net::IpAddr, other: std::net::IpAddr| {
+        wild.is_unspecified() && (wild.is_ipv6() || other.is_ipv4())
+    };
+    left.port() == right.port()
+        && left.port() != 0
+        && (a == b || wildcard_takes(a, b) || wildcard_takes(b, a))
 }
 
 /// Calls `each` with every value of a key that may hold one or a list, and its path.
@@ -110,7 +156,14 @@ impl Seen {
     fn once(&mut self, cx: &mut Cx<'_>, at: &At<'_>, what: &str, name: &str) {
         if let Some(place) = self.0.get(name) {
             let place = cx.shown(place);
-            cx.error(at, "duplicate", format!("{what} `{}` is there already, at {place}", name.escape_debug()));
+            cx.error(
+                at,
+                "duplicate",
+                format!(
+                    "{what} `{}` is there already, at {place}",
+                    name.escape_debug()
+                ),
+            );
         } else {
             self.0.insert(name.to_owned(), cx.place(at));
         }

@@ -9,7 +9,9 @@ mod route;
 
 pub(super) use listener::Listener;
 pub(super) use pool::{Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Retry, Statuses};
-pub(super) use route::{ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch};
+pub(super) use route::{
+    ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,
+};
 
 use super::text::{BindOrOff, LogChoice, SocketOrOff, Text, Time};
 use ipnet::IpNet;
@@ -83,7 +85,9 @@ pub(super) struct ReadOnlyBind {
 
 impl Default for ReadOnlyBind {
     fn default() -> Self {
-        Self { bind: Text::preset("127.0.0.1:9901") }
+        Self {
+            bind: Text::preset("127.0.0.1:9901"),
+        }
     }
 }
 
@@ -99,7 +103,10 @@ pub(super) struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { access: Text::preset("off"), query: false }
+        Self {
+            access: Text::preset("off"),
+            query: false,
+        }
     }
 }
 
@@ -117,7 +124,10 @@ pub(super) struct Drain {
 
 impl Default for Drain {
     fn default() -> Self {
-        Self { window: Text::preset("15s"), deadline: Text::preset("30s") }
+        Self {
+            window: Text::preset("15s"),
+            deadline: Text::preset("30s"),
+        }
     }
 }
 
@@ -146,7 +156,9 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { upstream_idle_max: 10_000 }
+        Self {
+            upstream_idle_max: 10_000,
+        }
     }
 }
 
@@ -228,7 +240,11 @@ pub(super) type NetworkList = Vec<Text<IpNet>>;
 
 /// The JSON Schema of the file.
 pub(super) static JSON_SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-    SchemaSettings::draft2020_12().with_transform(RecursiveTransform(Tidy)).into_generator().into_root_schema_for::<File>().to_value()
+    SchemaSettings::draft2020_12()
+        .with_transform(RecursiveTransform(Tidy))
+        .into_generator()
+        .into_root_schema_for::<File>()
+        .to_value()
 });
 
 /// TOML has no null, and JSON Schema no `uint16`; defaults that are empty or a whole table say nothing.
@@ -238,7 +254,9 @@ struct Tidy;
 impl Transform for Tidy {
     fn transform(&mut self, schema: &mut Schema) {
         use serde_json::Value;
-        let Some(object) = schema.as_object_mut() else { return };
+        let Some(object) = schema.as_object_mut() else {
+            return;
+        };
         if let Some(Value::Array(types)) = object.get_mut("type") {
             types.retain(|name| name != "null");
             if let [only] = types.as_slice() {
@@ -256,7 +274,11 @@ impl Transform for Tidy {
                 }
             }
         }
-        let is_width = |format: &Value| format.as_str().is_some_and(|name| name.starts_with("uint") || name == "double");
+        let is_width = |format: &Value| {
+            format
+                .as_str()
+                .is_some_and(|name| name.starts_with("uint") || name == "double")
+        };
         if object.get("format").is_some_and(is_width) {
             object.remove("format");
         }

@@ -12,8 +12,13 @@ use serde_json::{Map, Value as Json};
 
 /// Checks `root`, and gives the part of it that is right.
 pub(super) fn check(root: &mut Node, schema: &Json, report: &mut Report<'_>) -> Json {
-    let mut checker = Checker { root: schema, report };
-    checker.value(root, schema, &At::ROOT).unwrap_or(Json::Object(Map::new()))
+    let mut checker = Checker {
+        root: schema,
+        report,
+    };
+    checker
+        .value(root, schema, &At::ROOT)
+        .unwrap_or(Json::Object(Map::new()))
 }
 
 struct Checker<'s, 'r, 'a> {
@@ -43,21 +48,26 @@ impl<'s> Checker<'s, '_, '_> {
             Value::Array(list) => {
                 let item_schema = self.get(schema, "items")?;
                 let items = list.items.iter_mut().enumerate();
-                let kept: Vec<Json> = items.filter_map(|(index, item)| self.value(item, item_schema, &at.index(index))).collect();
+                let kept: Vec<Json> = items
+                    .filter_map(|(index, item)| self.value(item, item_schema, &at.index(index)))
+                    .collect();
                 list.has_refused = kept.len() < list.items.len();
                 Some(Json::Array(kept))
             }
             Value::String(text) => {
                 let text = text.clone();
-                self.string(node, &text, schema, at).then_some(Json::String(text))
+                self.string(node, &text, schema, at)
+                    .then_some(Json::String(text))
             }
             Value::Integer(number) => {
                 let number = *number;
-                self.number(node, number as f64, schema, at).then(|| Json::from(number))
+                self.number(node, number as f64, schema, at)
+                    .then(|| Json::from(number))
             }
             Value::Float(number) => {
                 let number = *number;
-                self.number(node, number, schema, at).then(|| Json::from(number))
+                self.number(node, number, schema, at)
+                    .then(|| Json::from(number))
             }
             Value::Boolean(value) => Some(Json::Bool(*value)),
             Value::Datetime | Value::Unreadable => None,
@@ -66,26 +76,41 @@ impl<'s> Checker<'s, '_, '_> {
 
     fn table(&mut self, node: &mut Node, schema: &'s Json, at: &At<'_>) -> Json {
         let mut out = Map::new();
-        let missing = self.missing(node, schema);
-        for (key, what) in missing {
-            self.error(node, at, "missing_key", format!("`{key}` is missing"), Some(format!("it is {what}")));
-        }
-        let Value::Table(table) = &mut node.value else { return Json::Object(out) };
+        let mut missing = self.missing(node, schema);
+        let Value::Table(table) = &mut node.value else {
+            return Json::Object(out);
+        };
         let properties = self.get(schema, "properties").and_then(Json::as_object);
-        let others = self.get(schema, "additionalProperties").filter(|others| others.is_object());
-        let name_format = self.get(schema, "propertyNames").and_then(|names| names["format"].as_str()).and_then(format_named);
+        let others = self
+            .get(schema, "additionalProperties")
+            .filter(|others| others.is_object());
+        let name_format = self
+            .get(schema, "propertyNames")
+            .and_then(|names| names["format"].as_str())
+            .and_then(format_named);
         let present: Vec<String> = table.keys().cloned().collect();
         for (key, entry) in table.iter_mut() {
             let here = at.key(key);
-            let Some(schema) = properties.and_then(|properties| properties.get(key)).or(others) else {
+            let Some(schema) = properties
+                .and_then(|properties| properties.get(key))
+                .or(others)
+            else {
                 entry.node.refused = true;
-                self.unknown_key(key, entry, schema, &present, &here);
+                let meant = self.unknown_key(key, entry, schema, &present, &here);
+                missing.retain(|(name, _)| Some(*name) != meant);
                 continue;
             };
             if let (Some(format), true) = (name_format, others.is_some())
                 && let Err(message) = (format.check)(key)
             {
-                self.report.push(&entry.key_place, here.to_string(), Severity::Error, "bad_value", message, None);
+                self.report.push(
+                    &entry.key_place,
+                    here.to_string(),
+                    Severity::Error,
+                    "bad_value",
+                    message,
+                    None,
+                );
                 entry.node.refused = true;
                 continue;
             }
@@ -93,34 +118,81 @@ impl<'s> Checker<'s, '_, '_> {
                 out.insert(key.clone(), value);
             }
         }
+        for (key, what) in missing {
+            self.error(
+                node,
+                at,
+                "missing_key",
+                format!("`{key}` is missing"),
+                Some(format!("it is {what}")),
+            );
+        }
         Json::Object(out)
     }
 
     /// Required keys that are not there, with what they are.
     fn missing(&self, node: &Node, schema: &'s Json) -> Vec<(&'s str, String)> {
-        let (Value::Table(table), Some(required)) = (&node.value, self.get(schema, "required").and_then(Json::as_array)) else {
+        let (Value::Table(table), Some(required)) = (
+            &node.value,
+            self.get(schema, "required").and_then(Json::as_array),
+        ) else {
             return Vec::new();
         };
-        let names = required.iter().filter_map(Json::as_str).filter(|name| !table.contains_key(*name));
+        let names = required
+            .iter()
+            .filter_map(Json::as_str)
+            .filter(|name| !table.contains_key(*name));
         let properties = self.get(schema, "properties");
-        names.map(|name| (name, properties.map_or(String::new(), |properties| self.expected(&properties[name])))).collect()
+        names
+            .map(|name| {
+                (
+                    name,
+                    properties.map_or(String::new(), |properties| self.expected(&properties[name])),
+                )
+            })
+            .collect()
     }
 
-    fn unknown_key(&mut self, key: &str, entry: &Entry, schema: &'s Json, present: &[String], at: &At<'_>) {
-        let Some(properties) = self.get(schema, "properties").and_then(Json::as_object) else { return };
-        // A key that is there already is not what was meant, unless the two are all but equal.
-        let known: Vec<&str> = properties.keys().map(String::as_str).filter(|name| !present.iter().any(|key| key == name)).collect();
-        let inner = properties.iter().find(|(_, schema)| {
-            self.get(schema, "properties").is_some_and(|inner| inner.get(key).is_some())
+    /// Tells an unknown key; gives the key that was likely meant.
+    fn unknown_key(
+        &mut self,
+        key: &str,
+        entry: &Entry,
+        schema: &'s Json,
+        present: &[String],
+        at: &At<'_>,
+    ) -> Option<&'s str> {
+        let properties = self.get(schema, "properties").and_then(Json::as_object)?;
+        // A key that is there already is not what was meant.
+        let known: Vec<&'s str> = properties
+            .keys()
+            .map(String::as_str)
+            .filter(|name| !present.iter().any(|key| key == name))
+            .collect();
+        let holds_it = |schema: &'s Json| {
+            self.get(schema, "properties")
+                .is_some_and(|inner| inner.get(key).is_some())
+        };
+        let inner = properties
+            .iter()
+            .find(|(_, schema)| holds_it(schema))
+            .map(|(outer, _)| format!("{outer}.{key}"));
+        let meant = suggest::meant_key(key, &known);
+        let shown = meant.map(str::to_owned).or(inner);
+        let help = shown.is_none().then(|| {
+            let all: Vec<&str> = properties.keys().map(String::as_str).collect();
+            format!("known keys here: {}", listed(&all))
         });
-        let meant = suggest::meant_key(key, &known).map(str::to_owned);
-        let meant = meant.or_else(|| inner.map(|(outer, _)| format!("{outer}.{key}")));
-        let help = meant.is_none().then(|| {
-            let all: Vec<String> = properties.keys().map(|name| format!("`{name}`")).collect();
-            format!("known keys here: {}", all.join(", "))
-        });
-        let message = did_you_mean(format!("unknown key `{}`", key.escape_debug()), meant);
-        self.report.push(&entry.key_place, at.to_string(), Severity::Error, "unknown_key", message, help);
+        let message = did_you_mean(format!("unknown key `{}`", key.escape_debug()), shown);
+        self.report.push(
+            &entry.key_place,
+            at.to_string(),
+            Severity::Error,
+            "unknown_key",
+            message,
+            help,
+        );
+        meant
     }
 
     fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> bool {
@@ -133,14 +205,29 @@ impl<'s> Checker<'s, '_, '_> {
             let key = key.rsplit('.').next().unwrap_or_default();
             let message = format!("`{}` is no {key}", text.escape_debug());
             let message = did_you_mean(message, suggest::nearest(text, words.iter().copied()));
-            self.error(node, at, "bad_value", message, Some(format!("one of {}", listed(&words))));
+            self.error(
+                node,
+                at,
+                "bad_value",
+                message,
+                Some(format!("one of {}", listed(&words))),
+            );
             return false;
         }
-        let Some(format) = self.get(schema, "format").and_then(Json::as_str).and_then(format_named) else {
+        let Some(format) = self
+            .get(schema, "format")
+            .and_then(Json::as_str)
+            .and_then(format_named)
+        else {
             return true;
         };
-        let problem = (format.check)(text).err().map(|message| ("bad_value", message));
-        let problem = problem.or_else(|| self.out_of_bounds(text, format, schema).map(|message| ("out_of_range", message)));
+        let problem = (format.check)(text)
+            .err()
+            .map(|message| ("bad_value", message));
+        let problem = problem.or_else(|| {
+            self.out_of_bounds(text, format, schema)
+                .map(|message| ("out_of_range", message))
+        });
         if let Some((code, message)) = problem {
             self.error(node, at, code, message, None);
             return false;
@@ -151,7 +238,9 @@ impl<'s> Checker<'s, '_, '_> {
     /// Bounds of durations and sizes.
     fn out_of_bounds(&self, text: &str, format: &Format, schema: &'s Json) -> Option<String> {
         let measure = |text: &str| match format.name {
-            "duration" => Time::read(text).ok().map(|time| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)),
+            "duration" => Time::read(text)
+                .ok()
+                .map(|time| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)),
             "size" => Bytes::read(text).ok().map(|bytes| bytes.0),
             _ => None,
         };
@@ -169,7 +258,12 @@ impl<'s> Checker<'s, '_, '_> {
             (None, high) => format!("up to {}", high.unwrap_or("any size")),
         };
         let off = self.get(schema, "x-zero").map_or("", |_| ", or 0 for off");
-        (is_low || is_high).then(|| format!("`{text}` is too {}: the range is {range}{off}", if is_low { "small" } else { "large" }))
+        (is_low || is_high).then(|| {
+            format!(
+                "`{text}` is too {}: the range is {range}{off}",
+                if is_low { "small" } else { "large" }
+            )
+        })
     }
 
     fn number(&mut self, node: &Node, number: f64, schema: &'s Json, at: &At<'_>) -> bool {
@@ -179,7 +273,13 @@ impl<'s> Checker<'s, '_, '_> {
             }
             let words: Vec<String> = allowed.iter().map(Json::to_string).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            self.error(node, at, "bad_value", format!("{number} is not allowed here"), Some(format!("one of {}", listed(&words))));
+            self.error(
+                node,
+                at,
+                "bad_value",
+                format!("{number} is not allowed here"),
+                Some(format!("one of {}", listed(&words))),
+            );
             return false;
         }
         let bound = |key| self.get(schema, key).and_then(Json::as_f64);
@@ -194,7 +294,10 @@ impl<'s> Checker<'s, '_, '_> {
             (Some(low), None) => format!("from {low} up"),
             (None, high) => format!("up to {}", high.unwrap_or(f64::MAX)),
         };
-        let message = format!("{number} is too {}: the range is {range}", if is_low { "small" } else { "large" });
+        let message = format!(
+            "{number} is too {}: the range is {range}",
+            if is_low { "small" } else { "large" }
+        );
         self.error(node, at, "out_of_range", message, None);
         false
     }
@@ -217,27 +320,49 @@ impl<'s> Checker<'s, '_, '_> {
     }
 
     fn kind(&self, schema: &'s Json) -> &'s str {
-        self.get(schema, "type").and_then(Json::as_str).unwrap_or(if self.words(schema).is_empty() { "" } else { "string" })
+        self.get(schema, "type").and_then(Json::as_str).unwrap_or(
+            if self.words(schema).is_empty() {
+                ""
+            } else {
+                "string"
+            },
+        )
     }
 
     /// The words of an enumeration.
     fn words(&self, schema: &'s Json) -> Vec<&'s str> {
-        let choices = self.get(schema, "oneOf").and_then(Json::as_array).into_iter().flatten();
-        choices.filter_map(|choice| choice["const"].as_str()).collect()
+        let choices = self
+            .get(schema, "oneOf")
+            .and_then(Json::as_array)
+            .into_iter()
+            .flatten();
+        choices
+            .filter_map(|choice| choice["const"].as_str())
+            .collect()
     }
 
     /// What a schema wants, in words.
     fn expected(&self, schema: &'s Json) -> String {
         if let Some(choices) = self.get(schema, "anyOf").and_then(Json::as_array) {
-            let mut all: Vec<String> = choices.iter().map(|choice| self.expected(choice)).collect();
-            all.dedup();
+            let words = |choice: &'s Json| match self.get(choice, "items") {
+                // A list of what stands before it.
+                Some(items) if self.expected(items) == self.expected(&choices[0]) => {
+                    "a list of them".to_owned()
+                }
+                _ => self.expected(choice),
+            };
+            let all: Vec<String> = choices.iter().map(words).collect();
             return all.join(", or ");
         }
         let words = self.words(schema);
         if !words.is_empty() {
             return format!("one of {}", listed(&words));
         }
-        if let Some(format) = self.get(schema, "format").and_then(Json::as_str).and_then(format_named) {
+        if let Some(format) = self
+            .get(schema, "format")
+            .and_then(Json::as_str)
+            .and_then(format_named)
+        {
             return format.what.to_owned();
         }
         match self.kind(schema) {
@@ -264,7 +389,9 @@ impl<'s> Checker<'s, '_, '_> {
                 Some("size" | "size_or_unlimited") => Some(format!("\"{number}B\"")),
                 _ => None,
             },
-            (Value::String(text), "integer" | "number") if text.trim().parse::<f64>().is_ok() => Some(text.trim().to_owned()),
+            (Value::String(text), "integer" | "number") if text.trim().parse::<f64>().is_ok() => {
+                Some(text.trim().to_owned())
+            }
             (Value::String(text), "boolean") => match text.as_str() {
                 "true" | "yes" | "on" => Some("true".to_owned()),
                 "false" | "no" | "off" => Some("false".to_owned()),
@@ -277,9 +404,23 @@ impl<'s> Checker<'s, '_, '_> {
         did_you_mean(message, meant)
     }
 
-    fn error(&mut self, node: &Node, at: &At<'_>, code: &'static str, message: String, help: Option<String>) {
+    fn error(
+        &mut self,
+        node: &Node,
+        at: &At<'_>,
+        code: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
         let help = help.or_else(|| header_help(node, at, code));
-        self.report.push(&node.place, at.to_string(), Severity::Error, code, message, help);
+        self.report.push(
+            &node.place,
+            at.to_string(),
+            Severity::Error,
+            code,
+            message,
+            help,
+        );
     }
 
     /// A keyword of `schema`, or of what it refers to.
@@ -299,8 +440,19 @@ impl<'s> Checker<'s, '_, '_> {
 fn header_help(node: &Node, at: &At<'_>, code: &str) -> Option<String> {
     let at = at.to_string();
     match (code, at.as_str(), &node.value) {
-        ("wrong_type", "listener" | "route", Value::Table(_)) => Some(format!("write `[[{at}]]`, with two brackets: there may be several")),
-        ("wrong_type", "pool", Value::Array(_)) => Some("write `[pool.NAME]`: pools are tables by name".to_owned()),
+        ("wrong_type", "listener" | "route", Value::Table(_)) => Some(format!(
+            "write `[[{at}]]`, with two brackets: there may be several"
+        )),
+        ("wrong_type", pool, Value::Array(_))
+            if pool.starts_with("pool.") && pool.matches('.').count() == 1 =>
+        {
+            Some(format!(
+                "write `[{pool}]`, with one bracket: a name stands once"
+            ))
+        }
+        ("wrong_type", "pool", Value::Array(_)) => {
+            Some("write `[pool.NAME]`: pools are tables by name".to_owned())
+        }
         _ => None,
     }
 }

@@ -9,7 +9,12 @@ pub(super) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) 
     let distance_max = (text.len() / 3).clamp(1, 3);
     known
         .into_iter()
-        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), word))
+        .map(|word| {
+            (
+                strsim::damerau_levenshtein(&lower, &word.to_lowercase()),
+                word,
+            )
+        })
         .filter(|(distance, word)| *distance <= distance_max && *distance < word.len())
         .min()
         .map(|(_, word)| word)
@@ -64,7 +69,12 @@ const MEANT: [(&str, &str); 42] = [
 /// The key of `known` that is meant by `key`: a slip of the pen, or another proxy's word.
 pub(super) fn meant_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     nearest(key, known.iter().copied()).or_else(|| {
-        let meant = MEANT.iter().filter(|(word, _)| *word == key).map(|(_, meant)| *meant);
-        meant.into_iter().find_map(|meant| known.iter().copied().find(|known| *known == meant))
+        let meant = MEANT
+            .iter()
+            .filter(|(word, _)| *word == key)
+            .map(|(_, meant)| *meant);
+        meant
+            .into_iter()
+            .find_map(|meant| known.iter().copied().find(|known| *known == meant))
     })
 }

@@ -8,7 +8,10 @@ mod http;
 mod quantity;
 
 pub(super) use address::{BackendAddress, BindOrOff, SocketOrOff};
-pub(super) use http::{ContentType, ErrorStatus, HeaderName, HeaderValue, Location, Method, PathText, Pattern, StatusRange};
+pub(super) use http::{
+    ContentType, ErrorStatus, HeaderName, HeaderValue, Location, Method, PathText, Pattern,
+    StatusRange,
+};
 pub(super) use quantity::{Bytes, BytesOrUnlimited, Time, show_time};
 
 use crate::snapshot::{Bind, HashKey, LogTarget};
@@ -42,7 +45,10 @@ pub(super) struct Text<T> {
 impl<T: Meaning> Text<T> {
     /// Reads `text`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        T::read(text).map(|value| Self { text: text.to_owned(), value })
+        T::read(text).map(|value| Self {
+            text: text.to_owned(),
+            value,
+        })
     }
 
     /// A default that stands in this crate's own code.
@@ -89,7 +95,11 @@ pub(super) struct Format {
 }
 
 const fn format<T: Meaning>() -> Format {
-    Format { name: T::FORMAT, what: T::WHAT, check: |text| T::read(text).map(drop) }
+    Format {
+        name: T::FORMAT,
+        what: T::WHAT,
+        check: |text| T::read(text).map(drop),
+    }
 }
 
 /// All meanings, by the name of their format.
@@ -119,14 +129,29 @@ pub(super) static FORMATS: [Format; 21] = [
 
 /// Formats that are no types of their own.
 pub(super) static PLAIN_FORMATS: [Format; 3] = [
-    Format { name: "probe_path", what: "a path such as \"/healthz\"", check: http::check_probe_path },
-    Format { name: "name", what: "a name such as \"api\"", check: check_name },
-    Format { name: "token", what: "a token of 16 to 512 characters", check: check_token },
+    Format {
+        name: "probe_path",
+        what: "a path such as \"/healthz\"",
+        check: http::check_probe_path,
+    },
+    Format {
+        name: "name",
+        what: "a name such as \"api\"",
+        check: check_name,
+    },
+    Format {
+        name: "token",
+        what: "a token of 16 to 512 characters",
+        check: check_token,
+    },
 ];
 
 /// The format of that name.
 pub(super) fn format_named(name: &str) -> Option<&'static Format> {
-    FORMATS.iter().chain(&PLAIN_FORMATS).find(|format| format.name == name)
+    FORMATS
+        .iter()
+        .chain(&PLAIN_FORMATS)
+        .find(|format| format.name == name)
 }
 
 /// Where the access log goes; `None` is off.
@@ -134,7 +159,8 @@ pub(super) type LogChoice = Option<LogTarget>;
 
 impl Meaning for LogChoice {
     const FORMAT: &'static str = "log_target";
-    const WHAT: &'static str = "\"off\", \"stdout\" or a file such as \"/var/log/mizan/access.log\"";
+    const WHAT: &'static str =
+        "\"off\", \"stdout\" or a file such as \"/var/log/mizan/access.log\"";
 
     fn read(text: &str) -> Result<Self, String> {
         match text {
@@ -151,10 +177,13 @@ impl Meaning for LogChoice {
 
 impl Meaning for HashKey {
     const FORMAT: &'static str = "hash_key";
-    const WHAT: &'static str = "\"client_address\", \"path\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
+    const WHAT: &'static str =
+        "\"client_address\", \"path\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        let (kind, name) = text.split_once(':').map_or((text, None), |(kind, name)| (kind, Some(name.trim())));
+        let (kind, name) = text
+            .split_once(':')
+            .map_or((text, None), |(kind, name)| (kind, Some(name.trim())));
         match (kind, name) {
             ("client_address", None) => Ok(Self::ClientAddress),
             ("path", None) => Ok(Self::Path),
@@ -162,9 +191,9 @@ impl Meaning for HashKey {
             ("cookie", Some(name)) => HeaderName::read(name).map(|_| Self::Cookie(name.to_owned())),
             ("query", Some(name)) if !name.is_empty() => Ok(Self::Query(name.to_owned())),
             ("query", Some(_)) => Err("`query:` lacks the parameter's name".to_owned()),
-            ("header" | "cookie" | "query", None) => {
-                Err(format!("`{text}` lacks the name of the {kind}; write `{kind}:NAME`"))
-            }
+            ("header" | "cookie" | "query", None) => Err(format!(
+                "`{text}` lacks the name of the {kind}; write `{kind}:NAME`"
+            )),
             _ => {
                 let known = ["client_address", "path", "header", "cookie", "query"];
                 let near = super::suggest::nearest(kind, known).map(|near| match name {
@@ -192,10 +221,16 @@ pub(super) fn check_name(text: &str) -> Result<(), String> {
         return Err("a name must not be empty".to_owned());
     }
     if text.len() > 64 {
-        return Err(format!("a name has at most 64 characters; this one has {}", text.len()));
+        return Err(format!(
+            "a name has at most 64 characters; this one has {}",
+            text.len()
+        ));
     }
     match text.chars().find(|c| !is_plain(*c)) {
-        Some(bad) => Err(format!("a name is made of letters, digits, `-`, `_` and `.`; `{}` is not allowed", bad.escape_debug())),
+        Some(bad) => Err(format!(
+            "a name is made of letters, digits, `-`, `_` and `.`; `{}` is not allowed",
+            bad.escape_debug()
+        )),
         None => Ok(()),
     }
 }
@@ -203,7 +238,10 @@ pub(super) fn check_name(text: &str) -> Result<(), String> {
 /// The admin token. Its text is never part of a message.
 fn check_token(text: &str) -> Result<(), String> {
     if !(16..=512).contains(&text.len()) {
-        return Err(format!("a token has 16 to 512 characters; this one has {}", text.len()));
+        return Err(format!(
+            "a token has 16 to 512 characters; this one has {}",
+            text.len()
+        ));
     }
     if !text.bytes().all(|b| b.is_ascii_graphic()) {
         return Err("a token is made of visible ASCII characters, without spaces".to_owned());

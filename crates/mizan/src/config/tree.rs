@@ -26,7 +26,11 @@ pub(super) struct Place {
 
 impl Place {
     fn new(file: usize, span: Range<usize>) -> Self {
-        Self { file, start: span.start, end: span.end }
+        Self {
+            file,
+            start: span.start,
+            end: span.end,
+        }
     }
 
     /// The bytes.
@@ -85,12 +89,16 @@ impl<'a> At<'a> {
 
     /// The value of `key` in it.
     pub(super) fn key(&'a self, key: &'a str) -> At<'a> {
-        At { last: Some((self, Step::Key(key))) }
+        At {
+            last: Some((self, Step::Key(key))),
+        }
     }
 
     /// Its element `index`.
     pub(super) fn index(&'a self, index: usize) -> At<'a> {
-        At { last: Some((self, Step::Index(index))) }
+        At {
+            last: Some((self, Step::Index(index))),
+        }
     }
 
     /// The steps from the root down.
@@ -133,8 +141,15 @@ fn write_steps(steps: &[Step<'_>], f: &mut impl std::fmt::Write) -> std::fmt::Re
 
 /// A key as TOML wants it written.
 pub(super) fn quoted(key: &str) -> Cow<'_, str> {
-    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if bare { Cow::Borrowed(key) } else { Cow::Owned(format!("{key:?}")) }
+    let bare = !key.is_empty()
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if bare {
+        Cow::Borrowed(key)
+    } else {
+        Cow::Owned(format!("{key:?}"))
+    }
 }
 
 /// What [`Node::locate`] found.
@@ -159,19 +174,42 @@ impl List {
         if !self.has_refused {
             return self.items.get(index).map(|item| (index, item));
         }
-        self.items.iter().enumerate().filter(|(_, item)| !item.refused).nth(index)
+        self.items
+            .iter()
+            .enumerate()
+            .filter(|(_, item)| !item.refused)
+            .nth(index)
     }
 }
 
 impl Node {
     /// The value that a path leads to.
     pub(super) fn find(&self, steps: &[Step<'_>]) -> Option<&Node> {
-        steps.iter().try_fold(self, |node, step| node.child(*step).map(|(child, _, _)| child))
+        steps.iter().try_fold(self, |node, step| {
+            node.child(*step).map(|(child, _, _)| child)
+        })
+    }
+
+    /// The place of the key that a path ends with.
+    pub(super) fn key_place(&self, steps: &[Step<'_>]) -> Option<Place> {
+        let (Step::Key(key), table) = steps
+            .split_last()
+            .map(|(last, steps)| (*last, self.find(steps)))?
+        else {
+            return None;
+        };
+        match &table?.value {
+            Value::Table(table) => table.get(key).map(|entry| entry.key_place.clone()),
+            _ => None,
+        }
     }
 
     /// The place of a path, or of as much of it as is there.
     pub(super) fn locate(&self, steps: &[Step<'_>]) -> Located {
-        let mut place = Place { end: self.place.start, ..self.place };
+        let mut place = Place {
+            end: self.place.start,
+            ..self.place
+        };
         let mut shown = Vec::with_capacity(steps.len());
         let mut node = Some(self);
         for step in steps {
@@ -182,19 +220,26 @@ impl Node {
             }
             node = child.map(|(child, _, _)| child);
         }
-        Located { place, path: show_steps(&shown) }
+        Located {
+            place,
+            path: show_steps(&shown),
+        }
     }
 
     /// One step down: the value, what to mark for it, and the step as the file has it.
     fn child<'a>(&self, step: Step<'a>) -> Option<(&Node, &Place, Step<'a>)> {
         match (step, &self.value) {
             (Step::Key(key), Value::Table(table)) => table.get(key).map(|entry| {
-                let place = if entry.node.is_scalar() { &entry.node.place } else { &entry.key_place };
+                let place = if entry.node.is_scalar() {
+                    &entry.node.place
+                } else {
+                    &entry.key_place
+                };
                 (&entry.node, place, step)
             }),
-            (Step::Index(index), Value::Array(list)) => {
-                list.compiled(index).map(|(index, item)| (item, &item.place, Step::Index(index)))
-            }
+            (Step::Index(index), Value::Array(list)) => list
+                .compiled(index)
+                .map(|(index, item)| (item, &item.place, Step::Index(index))),
             _ => None,
         }
     }
@@ -228,7 +273,11 @@ pub(super) struct Tree {
 /// Reads the files. The first is the main file; the others may hold listeners, routes and pools only.
 pub(super) fn parse(sources: &[Source]) -> Tree {
     let mut tree = Tree {
-        root: Node { place: Place::new(0, 0..0), value: Value::Table(BTreeMap::new()), refused: false },
+        root: Node {
+            place: Place::new(0, 0..0),
+            value: Value::Table(BTreeMap::new()),
+            refused: false,
+        },
         syntax: Vec::new(),
         found: Vec::new(),
     };
@@ -236,7 +285,11 @@ pub(super) fn parse(sources: &[Source]) -> Tree {
     for (file, source) in sources.iter().enumerate() {
         let (parsed, errors) = DeTable::parse_recoverable(&source.text);
         tree.syntax.extend(syntax::explain(source, file, &errors));
-        let mut builder = Builder { source, file, found: Vec::new() };
+        let mut builder = Builder {
+            source,
+            file,
+            found: Vec::new(),
+        };
         let entries = builder.table(parsed.get_ref());
         tree.found.append(&mut builder.found);
         merge(&mut table, entries, sources, file, &mut tree.found);
@@ -270,10 +323,12 @@ impl Builder<'_> {
                 Some(Some(text)) => Value::String(text.clone()),
                 Some(None) => Value::Unreadable,
             },
-            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => Value::Integer(number),
-                Err(_) => self.unreadable(span.clone(), "this integer is beyond 64 bits"),
-            },
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => Value::Integer(number),
+                    Err(_) => self.unreadable(span.clone(), "this integer is beyond 64 bits"),
+                }
+            }
             DeValue::Float(number) => match number.as_str().parse::<f64>() {
                 Ok(number) if number.is_finite() => Value::Float(number),
                 _ => self.unreadable(span.clone(), "a number must be finite"),
@@ -281,17 +336,33 @@ impl Builder<'_> {
             DeValue::Boolean(value) => Value::Boolean(*value),
             DeValue::Datetime(_) => Value::Datetime,
             DeValue::Array(items) => {
-                let items = items.iter().map(|item| self.node(item.span(), item.get_ref())).collect();
-                Value::Array(List { items, has_refused: false })
+                let items = items
+                    .iter()
+                    .map(|item| self.node(item.span(), item.get_ref()))
+                    .collect();
+                Value::Array(List {
+                    items,
+                    has_refused: false,
+                })
             }
             DeValue::Table(table) => Value::Table(self.table(table)),
         };
-        Node { place: Place::new(self.file, span), value, refused: false }
+        Node {
+            place: Place::new(self.file, span),
+            value,
+            refused: false,
+        }
     }
 
     fn unreadable(&mut self, span: Range<usize>, message: &str) -> Value {
         let message = message.to_owned();
-        self.found.push(Diagnostic::new(self.source, span, Severity::Error, "out_of_range", message));
+        self.found.push(Diagnostic::new(
+            self.source,
+            span,
+            Severity::Error,
+            "out_of_range",
+            message,
+        ));
         Value::Unreadable
     }
 }
@@ -308,9 +379,17 @@ fn merge(
 ) {
     for (key, entry) in from {
         if file > 0 && !INCLUDABLE.contains(&key.as_str()) {
-            let message = format!("an included file may hold `listener`, `route` and `pool` only; `{key}` belongs in the main file");
+            let message = format!(
+                "an included file may hold `listener`, `route` and `pool` only; `{key}` belongs in the main file"
+            );
             let span = entry.key_place.span();
-            found.push(Diagnostic::new(&sources[file], span, Severity::Error, "misplaced_key", message));
+            found.push(Diagnostic::new(
+                &sources[file],
+                span,
+                Severity::Error,
+                "misplaced_key",
+                message,
+            ));
             continue;
         }
         let Some(there) = into.get_mut(&key) else {
@@ -325,15 +404,33 @@ fn merge(
                         items.insert(name, entry);
                         continue;
                     };
-                    let message = format!("{key} `{name}` is there already, in {}", shown(sources, &first.key_place));
+                    let message = format!(
+                        "{key} `{name}` is there already, in {}",
+                        shown(sources, &first.key_place)
+                    );
                     let span = entry.key_place.span();
-                    found.push(Diagnostic::new(&sources[file], span, Severity::Error, "duplicate", message));
+                    found.push(Diagnostic::new(
+                        &sources[file],
+                        span,
+                        Severity::Error,
+                        "duplicate",
+                        message,
+                    ));
                 }
             }
             (_, _) => {
-                let message = format!("`{key}` is of another type in {}", shown(sources, &there.key_place));
+                let message = format!(
+                    "`{key}` is of another type in {}",
+                    shown(sources, &there.key_place)
+                );
                 let span = entry.key_place.span();
-                found.push(Diagnostic::new(&sources[file], span, Severity::Error, "wrong_type", message));
+                found.push(Diagnostic::new(
+                    &sources[file],
+                    span,
+                    Severity::Error,
+                    "wrong_type",
+                    message,
+                ));
             }
         }
     }
@@ -342,16 +439,27 @@ fn merge(
 /// `lb.toml:12`.
 pub(super) fn shown(sources: &[Source], place: &Place) -> String {
     let source = &sources[place.file];
-    let line = source.text.as_bytes()[..place.start].iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = source.text.as_bytes()[..place.start]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+        + 1;
     format!("{}:{line}", source.path.display())
 }
 
 /// The strings of a text with their spans and paths (keys only), in the order of the text.
 pub(super) fn strings(text: &str) -> Vec<(Range<usize>, Vec<String>, String)> {
-    fn collect(value: &DeValue<'_>, span: Range<usize>, path: &mut Vec<String>, out: &mut Vec<(Range<usize>, Vec<String>, String)>) {
+    fn collect(
+        value: &DeValue<'_>,
+        span: Range<usize>,
+        path: &mut Vec<String>,
+        out: &mut Vec<(Range<usize>, Vec<String>, String)>,
+    ) {
         match value {
             DeValue::String(text) => out.push((span, path.clone(), text.to_string())),
-            DeValue::Array(items) => items.iter().for_each(|item| collect(item.get_ref(), item.span(), path, out)),
+            DeValue::Array(items) => items
+                .iter()
+                .for_each(|item| collect(item.get_ref(), item.span(), path, out)),
             DeValue::Table(table) => {
                 for (key, value) in table {
                     path.push(key.get_ref().to_string());
@@ -365,7 +473,12 @@ pub(super) fn strings(text: &str) -> Vec<(Range<usize>, Vec<String>, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let mut out = Vec::new();
     let span = table.span();
-    collect(&DeValue::Table(table.into_inner()), span, &mut Vec::new(), &mut out);
+    collect(
+        &DeValue::Table(table.into_inner()),
+        span,
+        &mut Vec::new(),
+        &mut out,
+    );
     out.sort_by_key(|(span, _, _)| span.start);
     out
 }
@@ -374,6 +487,8 @@ pub(super) fn strings(text: &str) -> Vec<(Range<usize>, Vec<String>, String)> {
 pub(super) fn token_spans(text: &str) -> Vec<Range<usize>> {
     let inline = |value: &str| !value.starts_with("file:") && !value.starts_with("${");
     let is_token = |path: &[String]| path.len() == 2 && path[0] == "admin" && path[1] == "token";
-    let spans = strings(text).into_iter().filter(|(_, path, value)| is_token(path) && inline(value));
+    let spans = strings(text)
+        .into_iter()
+        .filter(|(_, path, value)| is_token(path) && inline(value));
     spans.map(|(span, _, _)| span).collect()
 }

@@ -19,12 +19,18 @@ const RETRY_AFTER_SECONDS: u64 = 1;
 /// Whether the connection can go on after this answer: only if there is no body on its way that nobody reads.
 pub(super) fn keeps(plan: &Plan, reason: Reason) -> bool {
     let framed = matches!(plan.framing, Framing::None | Framing::Length(0));
-    plan.keep_alive && framed && !matches!(reason, Reason::Head(_) | Reason::Chunk(_) | Reason::Path)
+    plan.keep_alive
+        && framed
+        && !matches!(reason, Reason::Head(_) | Reason::Chunk(_) | Reason::Path)
 }
 
 /// Whether the connection can go on after a request failed whose whole body was read.
 pub(super) fn keeps_after_failure(plan: &Plan, reason: Reason) -> bool {
-    plan.keep_alive && !matches!(reason, Reason::Chunk(_) | Reason::BodyTooLarge | Reason::BodyTimeout | Reason::BodyRate)
+    plan.keep_alive
+        && !matches!(
+            reason,
+            Reason::Chunk(_) | Reason::BodyTooLarge | Reason::BodyTimeout | Reason::BodyRate
+        )
 }
 
 /// Sends the answer for `reason`; `outcome` gets its status and size.
@@ -55,24 +61,45 @@ pub(super) async fn send(
 }
 
 /// Writes the whole answer to `out`; gives its status.
-fn write(out: &mut Vec<u8>, plan: &Plan, route: Option<&Arc<Route>>, reason: Reason, keep: bool) -> u16 {
+fn write(
+    out: &mut Vec<u8>,
+    plan: &Plan,
+    route: Option<&Arc<Route>>,
+    reason: Reason,
+    keep: bool,
+) -> u16 {
     let own_text;
     let page;
-    let (status, content_type, body): (u16, &str, &[u8]) = match (reason, route.map(|route| &route.action)) {
-        (Reason::Redirect, Some(Action::Redirect { status, .. })) => (*status, "", b""),
-        (Reason::Respond, Some(Action::Respond { status, content_type, body })) => (*status, content_type, body),
-        _ => {
-            let status = reason.status();
-            page = route.and_then(|route| route.error_pages.iter().find(|(at, _)| *at == status).map(|(_, page)| page));
-            match page {
-                Some(page) => (status, &page.content_type, &page.body),
-                None => {
-                    own_text = format!("{status} {}: {}\n", error::phrase(status), reason.code());
-                    (status, "text/plain; charset=utf-8", own_text.as_bytes())
+    let (status, content_type, body): (u16, &str, &[u8]) =
+        match (reason, route.map(|route| &route.action)) {
+            (Reason::Redirect, Some(Action::Redirect { status, .. })) => (*status, "", b""),
+            (
+                Reason::Respond,
+                Some(Action::Respond {
+                    status,
+                    content_type,
+                    body,
+                }),
+            ) => (*status, content_type, body),
+            _ => {
+                let status = reason.status();
+                page = route.and_then(|route| {
+                    route
+                        .error_pages
+                        .iter()
+                        .find(|(at, _)| *at == status)
+                        .map(|(_, page)| page)
+                });
+                match page {
+                    Some(page) => (status, &page.content_type, &page.body),
+                    None => {
+                        own_text =
+                            format!("{status} {}: {}\n", error::phrase(status), reason.code());
+                        (status, "text/plain; charset=utf-8", own_text.as_bytes())
+                    }
                 }
             }
-        }
-    };
+        };
     out.extend_from_slice(b"HTTP/1.1 ");
     headers::decimal(out, u64::from(status));
     out.push(b' ');
@@ -89,14 +116,22 @@ fn write(out: &mut Vec<u8>, plan: &Plan, route: Option<&Arc<Route>>, reason: Rea
         out.extend_from_slice(b"\r\nLocation: ");
         out.extend_from_slice(&plan.location);
     }
-    if matches!(reason, Reason::NoBackend | Reason::QueueFull | Reason::QueueTimeout) {
+    if matches!(
+        reason,
+        Reason::NoBackend | Reason::QueueFull | Reason::QueueTimeout
+    ) {
         out.extend_from_slice(b"\r\nRetry-After: ");
         headers::decimal(out, RETRY_AFTER_SECONDS);
     }
     out.extend_from_slice(b"\r\n");
     headers::connection_line(out, plan.version, !keep);
     if let Some(route) = route {
-        for (name, value) in route.response_headers.set.iter().chain(&route.response_headers.add) {
+        for (name, value) in route
+            .response_headers
+            .set
+            .iter()
+            .chain(&route.response_headers.add)
+        {
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(b": ");
             out.extend_from_slice(value.as_bytes());

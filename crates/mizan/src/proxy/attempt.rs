@@ -43,7 +43,9 @@ impl Deadlines {
     pub(super) fn new(down: &Downstream, pool: &Pool, route: &RouteTimeouts) -> Self {
         let timeouts = &pool.timeouts;
         Self {
-            request_ms: down.timer.deadline_after(route.request.unwrap_or(timeouts.request)),
+            request_ms: down
+                .timer
+                .deadline_after(route.request.unwrap_or(timeouts.request)),
             per_try: route.per_try.unwrap_or(timeouts.per_try),
             response_header: route.response_header.unwrap_or(timeouts.response_header),
             response_idle: route.response_idle.unwrap_or(timeouts.response_idle),
@@ -68,21 +70,44 @@ pub(super) async fn response(
             Err(reason) => return Err(classify(reason, up, upload, interim > 0).await),
         };
         let Some(input) = wait.input.as_mut() else {
-            return Err(Failed { reason: Reason::Reset, undelivered: false });
+            return Err(Failed {
+                reason: Reason::Reset,
+                undelivered: false,
+            });
         };
         let mut out = request.worker.scratch();
-        let parsed = translate(&input.unread()[..length], &mut out, down, request, plan, upload, up);
+        let parsed = translate(
+            &input.unread()[..length],
+            &mut out,
+            down,
+            request,
+            plan,
+            upload,
+            up,
+        );
         input.consume(length);
         match parsed {
-            Err(error) => return Err(Failed { reason: Reason::BadResponse(error), undelivered: false }),
+            Err(error) => {
+                return Err(Failed {
+                    reason: Reason::BadResponse(error),
+                    undelivered: false,
+                });
+            }
             Ok(head) if head.status == 101 || (head.status < 200 && interim == INTERIM_MAX) => {
-                return Err(Failed { reason: Reason::BadInterim, undelivered: false });
+                return Err(Failed {
+                    reason: Reason::BadInterim,
+                    undelivered: false,
+                });
             }
             Ok(head) if head.status < 200 => {
                 interim += 1;
-                let wanted = plan.version == Version::Http11 && (head.status != 100 || plan.expects_continue);
+                let wanted = plan.version == Version::Http11
+                    && (head.status != 100 || plan.expects_continue);
                 if wanted && !answer::write_all(down, &out).await {
-                    return Err(Failed { reason: Reason::ClientGone, undelivered: false });
+                    return Err(Failed {
+                        reason: Reason::ClientGone,
+                        undelivered: false,
+                    });
                 }
                 if wanted {
                     outcome.bytes_out += out.len() as u64;
@@ -90,9 +115,23 @@ pub(super) async fn response(
                 request.worker.put_scratch(out);
                 wait.scanner = Scanner::default();
             }
-            Ok(head) if may_retry && interim == 0 && request.pool.retry.on.statuses.contains(&head.status) && plan.idempotent => {
-                if upload.is_replayable() && request.pool.core.retry_budget().withdraw(crate::clock::now()) {
-                    return Err(Failed { reason: Reason::RetryStatus(head.status), undelivered: false });
+            Ok(head)
+                if may_retry
+                    && interim == 0
+                    && request.pool.retry.on.statuses.contains(&head.status)
+                    && plan.idempotent =>
+            {
+                if upload.is_replayable()
+                    && request
+                        .pool
+                        .core
+                        .retry_budget()
+                        .withdraw(crate::clock::now())
+                {
+                    return Err(Failed {
+                        reason: Reason::RetryStatus(head.status),
+                        undelivered: false,
+                    });
                 }
                 return Ok(Response::new(head, wait.input, out));
             }
@@ -131,7 +170,10 @@ fn translate(
         (Framing::Chunked, Version::Http10) => Framing::UntilClose,
         (framing, _) => framing,
     };
-    let keep_downstream = plan.keep_alive && framing_out != Framing::UntilClose && upload.is_read() && !request.worker.is_closing();
+    let keep_downstream = plan.keep_alive
+        && framing_out != Framing::UntilClose
+        && upload.is_read()
+        && !request.worker.is_closing();
     let none = HeaderEdits::default();
     let is_final = head.status >= 200;
     let change = ResponseChange {
@@ -139,10 +181,20 @@ fn translate(
         close: is_final && !keep_downstream,
         framing: framing_out,
         upstream: (down.listener.upstream_header && is_final).then(|| up.backend.key().as_bytes()),
-        edits: if is_final { &request.route.response_headers } else { &none },
+        edits: if is_final {
+            &request.route.response_headers
+        } else {
+            &none
+        },
     };
     headers::write_response(out, &head, &change);
-    Ok(Head { status: head.status, framing: head.framing, keep_upstream: head.keep_alive, keep_downstream, framing_out })
+    Ok(Head {
+        status: head.status,
+        framing: head.framing,
+        keep_upstream: head.keep_alive,
+        keep_downstream,
+        framing_out,
+    })
 }
 
 /// The wait for a head.
@@ -204,7 +256,13 @@ impl Wait {
     }
 
     /// Sets the deadline that fits what the upload waits for.
-    fn note(&mut self, progress: Progress, down: &Downstream, request: &Request<'_>, upload: &Upload) -> Result<(), Reason> {
+    fn note(
+        &mut self,
+        progress: Progress,
+        down: &Downstream,
+        request: &Request<'_>,
+        upload: &Upload,
+    ) -> Result<(), Reason> {
         let (after, reason) = match progress {
             Progress::Faulty(reason) => return Err(reason),
             Progress::Sent => {
@@ -226,7 +284,12 @@ impl Wait {
         Ok(())
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, request: &Request<'_>, up: &mut Upstream<'_>) -> Poll<Result<usize, Reason>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &Request<'_>,
+        up: &mut Upstream<'_>,
+    ) -> Poll<Result<usize, Reason>> {
         loop {
             if let Some(input) = &mut self.input {
                 match self.scanner.scan(input.unread()) {
@@ -244,7 +307,9 @@ impl Wait {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::Reset)),
                 Poll::Pending => return Poll::Pending,
             }
-            let input = self.input.get_or_insert_with(|| request.worker.buffers.large());
+            let input = self
+                .input
+                .get_or_insert_with(|| request.worker.buffers.large());
             match up.transport.poll_read(cx, input.room()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(Reason::Reset)),
                 Poll::Ready(Err(_)) => {
@@ -257,9 +322,20 @@ impl Wait {
         }
     }
 
-    fn poll_time(&self, cx: &Context<'_>, down: &Downstream, request: &Request<'_>) -> Poll<Result<usize, Reason>> {
+    fn poll_time(
+        &self,
+        cx: &Context<'_>,
+        down: &Downstream,
+        request: &Request<'_>,
+    ) -> Poll<Result<usize, Reason>> {
         let request_ms = request.deadlines.request_ms;
-        down.timer.set_at(self.phase.0.min(self.try_ms).min(request_ms).min(self.watch.deadline_ms()));
+        down.timer.set_at(
+            self.phase
+                .0
+                .min(self.try_ms)
+                .min(request_ms)
+                .min(self.watch.deadline_ms()),
+        );
         if !down.timer.poll_expired(cx) {
             return Poll::Pending;
         }
@@ -276,11 +352,21 @@ impl Wait {
 /// Tells a stale pooled connection from a backend that failed, and whether anything was delivered.
 async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: bool) -> Failed {
     if reason != Reason::Reset || interim {
-        return Failed { reason, undelivered: false };
+        return Failed {
+            reason,
+            undelivered: false,
+        };
     }
     let undelivered = nothing_was_taken(up, upload.sent_in_try).await;
-    let reason = if up.reused && undelivered { Reason::PoolReuse } else { reason };
-    Failed { reason, undelivered }
+    let reason = if up.reused && undelivered {
+        Reason::PoolReuse
+    } else {
+        reason
+    };
+    Failed {
+        reason,
+        undelivered,
+    }
 }
 
 /// Whether provably not one byte of this try was taken by the backend's kernel: it was answered by a reset, and
@@ -312,6 +398,7 @@ impl Response {
             keep_downstream: head.keep_downstream,
             framing_out: head.framing_out,
             recode: head.framing != head.framing_out,
+            may_splice: head.framing == head.framing_out,
             input,
             out,
             out_sent: 0,

@@ -38,7 +38,9 @@ impl Body {
         match self {
             Self::Done => Ok((0, 0)),
             Self::Length(left) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                let taken = usize::try_from(*left)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
                 *left -= taken as u64;
                 if *left == 0 {
                     *self = Self::Done;

@@ -20,13 +20,31 @@ pub(super) struct BufferPool {
 
 impl BufferPool {
     pub(super) fn small(self: &Rc<Self>) -> Buffer {
-        let bytes = self.small.borrow_mut().pop().unwrap_or_else(|| vec![0; SMALL]);
-        Buffer { bytes, start: 0, end: 0, pool: Rc::clone(self) }
+        let bytes = self
+            .small
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| vec![0; SMALL]);
+        Buffer {
+            bytes,
+            start: 0,
+            end: 0,
+            pool: Rc::clone(self),
+        }
     }
 
     pub(super) fn large(self: &Rc<Self>) -> Buffer {
-        let bytes = self.large.borrow_mut().pop().unwrap_or_else(|| vec![0; LARGE]);
-        Buffer { bytes, start: 0, end: 0, pool: Rc::clone(self) }
+        let bytes = self
+            .large
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| vec![0; LARGE]);
+        Buffer {
+            bytes,
+            start: 0,
+            end: 0,
+            pool: Rc::clone(self),
+        }
     }
 }
 

@@ -59,7 +59,10 @@ impl PeerText {
         // 46 bytes hold any address (INET6_ADDRSTRLEN).
         debug_assert!(written.is_ok(), "an address longer than INET6_ADDRSTRLEN");
         let length = 46 - rest.len();
-        Self { bytes, length: length as u8 }
+        Self {
+            bytes,
+            length: length as u8,
+        }
     }
 }
 
@@ -95,7 +98,9 @@ impl Downstream {
     pub(super) fn is_trusted(&self) -> bool {
         let trusted = &self.listener.trusted;
         !trusted.is_empty()
-            && self.peer_address().is_some_and(|peer| trusted.iter().any(|network| network.contains(&peer)))
+            && self
+                .peer_address()
+                .is_some_and(|peer| trusted.iter().any(|network| network.contains(&peer)))
     }
 }
 
@@ -121,11 +126,19 @@ pub(super) enum Next {
 /// Serves one client to the end of its connection.
 pub(super) async fn serve(worker: Rc<Worker>, accepted: Accepted) {
     let index = accepted.listener.index;
-    let _open = Open { worker: Rc::clone(&worker), index };
+    let _open = Open {
+        worker: Rc::clone(&worker),
+        index,
+    };
     let Ok(mut down) = Downstream::new(&worker, accepted) else {
         return;
     };
-    worker.in_force().series.listener(index).connections_accepted.add(1);
+    worker
+        .in_force()
+        .series
+        .listener(index)
+        .connections_accepted
+        .add(1);
     // The first head is due within its time-out of the connection, not within the idle time.
     down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
     loop {
@@ -151,7 +164,11 @@ impl Drop for Open {
     fn drop(&mut self) {
         let in_force = self.worker.in_force();
         if self.index < in_force.snapshot.listeners.len() {
-            in_force.series.listener(self.index).connections_closed.add(1);
+            in_force
+                .series
+                .listener(self.index)
+                .connections_closed
+                .add(1);
         }
         self.worker.closed();
     }

@@ -90,7 +90,11 @@ impl Reason {
             | Self::BadInterim
             | Self::ResponseCut
             | Self::RetryStatus(_) => 502,
-            Self::ConnectTimeout | Self::ResponseTimeout | Self::UploadTimeout | Self::ResponseIdle | Self::RequestTimeout => 504,
+            Self::ConnectTimeout
+            | Self::ResponseTimeout
+            | Self::UploadTimeout
+            | Self::ResponseIdle
+            | Self::RequestTimeout => 504,
         }
     }
 
@@ -137,8 +141,13 @@ impl Reason {
             Self::ConnectTimeout => Some(Failure::ConnectTimeout),
             Self::ConnectError => Some(Failure::ConnectError),
             Self::Reset | Self::ResponseCut => Some(Failure::Reset),
-            Self::BadResponse(_) | Self::BadResponseChunk(_) | Self::BadInterim => Some(Failure::BadResponse),
-            Self::ResponseTimeout | Self::UploadTimeout | Self::ResponseIdle | Self::RequestTimeout => Some(Failure::Timeout),
+            Self::BadResponse(_) | Self::BadResponseChunk(_) | Self::BadInterim => {
+                Some(Failure::BadResponse)
+            }
+            Self::ResponseTimeout
+            | Self::UploadTimeout
+            | Self::ResponseIdle
+            | Self::RequestTimeout => Some(Failure::Timeout),
             _ => None,
         }
     }

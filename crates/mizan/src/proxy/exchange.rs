@@ -76,9 +76,13 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
             if !input.is_empty() {
                 let at = *first_byte.get_or_insert_with(clock::now);
                 match scanner.scan(input.unread()) {
-                    Ok(Some(length)) if length > head_bytes_max => return Head::Refused(too_large(input.unread(), &down.listener)),
+                    Ok(Some(length)) if length > head_bytes_max => {
+                        return Head::Refused(too_large(input.unread(), &down.listener));
+                    }
                     Ok(Some(length)) => return Head::Read(length, at),
-                    Ok(None) if input.len() >= head_bytes_max => return Head::Refused(too_large(input.unread(), &down.listener)),
+                    Ok(None) if input.len() >= head_bytes_max => {
+                        return Head::Refused(too_large(input.unread(), &down.listener));
+                    }
                     Ok(None) => {}
                     Err(error) => return Head::Refused(Reason::Head(error)),
                 }
@@ -90,14 +94,20 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
         match (first_byte, down.requests) {
             (Some(_), _) => {}
             (None, 0) => down.timer.set_at(down.idle_until_ms),
-            (None, _) => down.timer.set_at(down.idle_until_ms.min(down.timer.deadline_after(BURST))),
+            (None, _) => down
+                .timer
+                .set_at(down.idle_until_ms.min(down.timer.deadline_after(BURST))),
         }
         let had_bytes = first_byte.is_some();
         match read_more(down, worker).await {
             Read::Bytes if !had_bytes => {
                 // From the first byte on, the head's own time-out holds.
                 let deadline = down.timer.deadline_after(down.listener.timeouts.header);
-                down.timer.set_at(if down.requests == 0 { deadline.min(down.idle_until_ms) } else { deadline });
+                down.timer.set_at(if down.requests == 0 {
+                    deadline.min(down.idle_until_ms)
+                } else {
+                    deadline
+                });
             }
             Read::Bytes => {}
             Read::End => return Head::End,
@@ -121,7 +131,11 @@ fn skip_empty_lines(input: &mut super::buffer::Buffer) {
 fn too_large(bytes: &[u8], listener: &Listener) -> Reason {
     let line = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
     let in_target = line > listener.limits.target_bytes_max;
-    Reason::Head(if in_target { HeadError::TargetTooLong } else { HeadError::TooLarge })
+    Reason::Head(if in_target {
+        HeadError::TargetTooLong
+    } else {
+        HeadError::TooLarge
+    })
 }
 
 enum Read {
@@ -160,7 +174,10 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
     let in_force = settle(down, worker).0;
     let started = clock::now();
     let plan = Plan::new(Vec::new());
-    let mut outcome = Outcome::new(started, down.input.as_ref().map_or(0, |input| input.len() as u64));
+    let mut outcome = Outcome::new(
+        started,
+        down.input.as_ref().map_or(0, |input| input.len() as u64),
+    );
     record::started(down, &in_force);
     answer::send(down, worker, &plan, None, reason, false, &mut outcome).await;
     record::finished(down, worker, &in_force, &plan, &outcome);
@@ -171,10 +188,16 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
 fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
     let in_force = worker.in_force();
     let listeners = &in_force.snapshot.listeners;
-    if listeners.get(down.listener.index).is_some_and(|listener| Arc::ptr_eq(listener, &down.listener)) {
+    if listeners
+        .get(down.listener.index)
+        .is_some_and(|listener| Arc::ptr_eq(listener, &down.listener))
+    {
         return (in_force, false);
     }
-    let found = listeners.iter().find(|listener| listener.bind == down.listener.bind).cloned();
+    let found = listeners
+        .iter()
+        .find(|listener| listener.bind == down.listener.bind)
+        .cloned();
     match found {
         Some(listener) => {
             down.listener = listener;
@@ -184,7 +207,12 @@ fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
     }
 }
 
-async fn exchange(down: &mut Downstream, worker: &Rc<Worker>, head_length: usize, started: Instant) -> After {
+async fn exchange(
+    down: &mut Downstream,
+    worker: &Rc<Worker>,
+    head_length: usize,
+    started: Instant,
+) -> After {
     let _in_flight = worker.in_flight();
     let (in_force, gone) = settle(down, worker);
     record::started(down, &in_force);
@@ -202,7 +230,17 @@ async fn exchange(down: &mut Downstream, worker: &Rc<Worker>, head_length: usize
         plan.keep_alive &= down.requests < most;
     }
     let after = match decision {
-        Decision::Forward(route, pool) => forward::forward(down, worker, &in_force, &mut plan, (route, pool), &mut outcome).await,
+        Decision::Forward(route, pool) => {
+            forward::forward(
+                down,
+                worker,
+                &in_force,
+                &mut plan,
+                (route, pool),
+                &mut outcome,
+            )
+            .await
+        }
         Decision::Answer(route, reason) => {
             let keep = answer::keeps(&plan, reason);
             answer::send(down, worker, &plan, route, reason, keep, &mut outcome).await

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most tries that any configuration may ask for.
-pub const TRIES_MAX: usize = 8;
+pub(super) const TRIES_MAX: usize = 8;
 
 /// A request and all that is asked on its way; borrowed from the snapshot in force.
 pub(super) struct Request<'s> {
@@ -73,7 +73,13 @@ pub(super) async fn forward<'s>(
     outcome: &mut Outcome<'s>,
 ) -> After {
     let deadlines = Deadlines::new(down, pool, &route.timeouts);
-    let request = Request { worker, in_force, route, pool, deadlines };
+    let request = Request {
+        worker,
+        in_force,
+        route,
+        pool,
+        deadlines,
+    };
     (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
     outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
     let content_max = plan::body_bytes_max(route, &down.listener);
@@ -120,7 +126,11 @@ async fn tries<'s>(
         let backend = Arc::clone(claim.backend());
         tried.note(&backend);
         outcome.tries += 1;
-        outcome.place = request.in_force.series.place(Some(request.route.index), Some(pool), backend.version());
+        outcome.place =
+            request
+                .in_force
+                .series
+                .place(Some(request.route.index), Some(pool), backend.version());
         let may_retry = outcome.tries < tries_max as u32;
         match one_try(down, request, plan, upload, &claim, (outcome, may_retry)).await {
             Ok(after) => {
@@ -130,10 +140,15 @@ async fn tries<'s>(
                 return Ok(after);
             }
             Err(failed) => {
-                if !may_retry || !is_safe(&failed, plan, pool, upload) || !has_budget(&failed, pool) {
+                if !may_retry || !is_safe(&failed, plan, pool, upload) || !has_budget(&failed, pool)
+                {
                     return Err(failed.reason);
                 }
-                request.in_force.series.pool(outcome.place).retried(retry_cause(failed.reason));
+                request
+                    .in_force
+                    .series
+                    .pool(outcome.place)
+                    .retried(retry_cause(failed.reason));
                 drop(claim);
                 upload.rewind();
                 last = Some(failed);
@@ -159,10 +174,14 @@ async fn one_try<'s>(
         Ok(up) => up,
         Err(reason) => {
             observe_failure(core, backend, reason, started);
-            return Err(Failed { reason, undelivered: true });
+            return Err(Failed {
+                reason,
+                undelivered: true,
+            });
         }
     };
-    let answered = attempt::response(down, request, plan, upload, &mut up, (outcome, may_retry)).await;
+    let answered =
+        attempt::response(down, request, plan, upload, &mut up, (outcome, may_retry)).await;
     let mut response = match answered {
         Ok(response) => response,
         Err(failed) => {
@@ -183,9 +202,15 @@ async fn one_try<'s>(
     match relayed {
         Ok(()) => {
             observe_answer(core, backend, response.status, latency);
-            let clean = response.keep_upstream && upload.is_sent(&plan.head) && !response.has_rest();
+            let clean =
+                response.keep_upstream && upload.is_sent(&plan.head) && !response.has_rest();
             let now_ms = down.timer.now_ms();
-            if !clean || !request.worker.upstreams.put(backend, request.pool, up.transport, now_ms) {
+            if !clean
+                || !request
+                    .worker
+                    .upstreams
+                    .put(backend, request.pool, up.transport, now_ms)
+            {
                 cells.connections_closed.add(1);
             }
             Ok(match (response.keep_downstream, upload.is_read()) {
@@ -207,23 +232,42 @@ async fn one_try<'s>(
     }
 }
 
-async fn connect<'c>(down: &Downstream, request: &Request<'_>, backend: &'c Backend, place: Place) -> Result<Upstream<'c>, Reason> {
+async fn connect<'c>(
+    down: &Downstream,
+    request: &Request<'_>,
+    backend: &'c Backend,
+    place: Place,
+) -> Result<Upstream<'c>, Reason> {
     let cells = request.in_force.series.pool(place);
     if let Some(up) = request.worker.upstreams.take(backend) {
         cells.connections_reused.add(1);
         return Ok(up);
     }
-    down.timer.set_at(down.timer.deadline_after(request.pool.timeouts.connect).min(request.deadlines.request_ms));
+    down.timer.set_at(
+        down.timer
+            .deadline_after(request.pool.timeouts.connect)
+            .min(request.deadlines.request_ms),
+    );
     let up = upstream::connect(backend, &down.timer).await?;
     cells.connections_opened.add(1);
     Ok(up)
 }
 
 /// A backend, waiting in the pool's queue while all are full.
-async fn pick(down: &mut Downstream, request: &Request<'_>, plan: &Plan, tried: &[u64]) -> Result<Claim, Reason> {
+async fn pick(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    plan: &Plan,
+    tried: &[u64],
+) -> Result<Claim, Reason> {
     let pool = request.pool;
     let attempt = || {
-        let pick = Pick { now: clock::now(), random: clock::random(), hash: plan.hash, tried };
+        let pick = Pick {
+            now: clock::now(),
+            random: clock::random(),
+            hash: plan.hash,
+            tried,
+        };
         pool.core.pick(&pick)
     };
     match attempt() {
@@ -238,11 +282,19 @@ async fn pick(down: &mut Downstream, request: &Request<'_>, plan: &Plan, tried: 
     }
 }
 
-fn observe_failure(core: &mizan_core::pool::Pool, backend: &Backend, reason: Reason, started: Instant) {
+fn observe_failure(
+    core: &mizan_core::pool::Pool,
+    backend: &Backend,
+    reason: Reason,
+    started: Instant,
+) {
     let now = clock::now();
     let elapsed = now.saturating_since(started);
     let observed = match (reason, reason.failure()) {
-        (Reason::RetryStatus(status), _) if status >= 500 => Observed::ServerError { status, latency: elapsed },
+        (Reason::RetryStatus(status), _) if status >= 500 => Observed::ServerError {
+            status,
+            latency: elapsed,
+        },
         (Reason::RetryStatus(_), _) => Observed::Success { latency: elapsed },
         (_, Some(failure)) => Observed::Failure(failure),
         (_, None) => Observed::Aborted,
@@ -250,8 +302,17 @@ fn observe_failure(core: &mizan_core::pool::Pool, backend: &Backend, reason: Rea
     core.observe(now, backend, observed);
 }
 
-fn observe_answer(core: &mizan_core::pool::Pool, backend: &Backend, status: u16, latency: Duration) {
-    let observed = if status >= 500 { Observed::ServerError { status, latency } } else { Observed::Success { latency } };
+fn observe_answer(
+    core: &mizan_core::pool::Pool,
+    backend: &Backend,
+    status: u16,
+    latency: Duration,
+) {
+    let observed = if status >= 500 {
+        Observed::ServerError { status, latency }
+    } else {
+        Observed::Success { latency }
+    };
     core.observe(clock::now(), backend, observed);
 }
 
@@ -265,7 +326,9 @@ fn is_safe(failed: &Failed, plan: &Plan, pool: &Pool, upload: &Upload) -> bool {
     }
     plan.idempotent
         && match failed.reason {
-            Reason::Reset | Reason::PoolReuse | Reason::BadResponse(_) | Reason::BadInterim => pool.retry.on.reset,
+            Reason::Reset | Reason::PoolReuse | Reason::BadResponse(_) | Reason::BadInterim => {
+                pool.retry.on.reset
+            }
             Reason::ResponseTimeout => pool.retry.on.timeout,
             Reason::RetryStatus(_) => true,
             _ => false,
@@ -274,7 +337,9 @@ fn is_safe(failed: &Failed, plan: &Plan, pool: &Pool, upload: &Upload) -> bool {
 
 /// What provably reached nothing costs no backend anything: it draws on no budget. A status has paid already.
 fn has_budget(failed: &Failed, pool: &Pool) -> bool {
-    failed.undelivered || matches!(failed.reason, Reason::RetryStatus(_)) || pool.core.retry_budget().withdraw(clock::now())
+    failed.undelivered
+        || matches!(failed.reason, Reason::RetryStatus(_))
+        || pool.core.retry_budget().withdraw(clock::now())
 }
 
 /// The first further try goes to another backend at once; later ones wait, with full jitter.

@@ -108,8 +108,17 @@ impl<'b> Chain<'b> {
     }
 }
 
-fn add_forwarding(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, forwarding: &Forwarding<'_>, kept: &Kept<'_>) {
-    if !head.headers.iter().any(|header| header.name.eq_ignore_ascii_case("host")) {
+fn add_forwarding(
+    out: &mut Vec<u8>,
+    head: &RequestHead<'_, '_>,
+    forwarding: &Forwarding<'_>,
+    kept: &Kept<'_>,
+) {
+    if !head
+        .headers
+        .iter()
+        .any(|header| header.name.eq_ignore_ascii_case("host"))
+    {
         line(out, b"Host", head.authority);
     }
     out.extend_from_slice(b"X-Forwarded-For: ");
@@ -138,7 +147,10 @@ fn add_forwarding(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, forwarding: &Fo
         hex(out, forwarding.random.1);
         hex(out, forwarding.random.0 | 1);
         out.extend_from_slice(b"-");
-        hex(out, forwarding.random.0.rotate_left(17) ^ forwarding.random.1 | 1);
+        hex(
+            out,
+            forwarding.random.0.rotate_left(17) ^ forwarding.random.1 | 1,
+        );
         out.extend_from_slice(b"-00\r\n");
     }
 }
@@ -199,15 +211,25 @@ pub(super) fn connection_line(out: &mut Vec<u8>, version: Version, close: bool) 
 
 /// The client's address where the peer is trusted: the rightmost entry of `X-Forwarded-For` that is not itself
 /// a trusted proxy.
-pub(super) fn client_behind(head: &RequestHead<'_, '_>, trusted: &[ipnet::IpNet], peer: IpAddr) -> IpAddr {
+pub(super) fn client_behind(
+    head: &RequestHead<'_, '_>,
+    trusted: &[ipnet::IpNet],
+    peer: IpAddr,
+) -> IpAddr {
     let mut client = peer;
-    let lines = head.headers.iter().rev().filter(|header| header.name.eq_ignore_ascii_case("x-forwarded-for"));
+    let lines = head
+        .headers
+        .iter()
+        .rev()
+        .filter(|header| header.name.eq_ignore_ascii_case("x-forwarded-for"));
     for header in lines {
         for entry in header.value.rsplit(|byte| *byte == b',') {
             if !trusted.iter().any(|network| network.contains(&client)) {
                 return client;
             }
-            let Some(address) = std::str::from_utf8(field::trim(entry)).ok().and_then(|text| text.parse::<IpAddr>().ok())
+            let Some(address) = std::str::from_utf8(field::trim(entry))
+                .ok()
+                .and_then(|text| text.parse::<IpAddr>().ok())
             else {
                 return client;
             };
@@ -240,8 +262,14 @@ fn pass_once(out: &mut Vec<u8>, name: &[u8], value: &[u8], seen: bool) -> bool {
 
 fn is_edited(edits: &HeaderEdits, name: &str) -> bool {
     !edits.is_empty()
-        && (edits.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
-            || edits.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name)))
+        && (edits
+            .remove
+            .iter()
+            .any(|removed| removed.eq_ignore_ascii_case(name))
+            || edits
+                .set
+                .iter()
+                .any(|(set, _)| set.eq_ignore_ascii_case(name)))
 }
 
 fn add_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
@@ -253,7 +281,9 @@ fn add_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
 fn is_request_id(value: &[u8]) -> bool {
     !value.is_empty()
         && value.len() <= REQUEST_ID_MAX
-        && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:@".contains(byte))
+        && value
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:@".contains(byte))
 }
 
 /// W3C Trace Context §3.2.2: `00-<32 hex>-<16 hex>-<2 hex>`, neither identifier all zero.
@@ -262,9 +292,16 @@ fn is_traceparent(value: &[u8]) -> bool {
         55 => [&value[..2], &value[3..35], &value[36..52], &value[53..]],
         _ => return false,
     };
-    let hex = |part: &[u8]| part.iter().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte));
+    let hex = |part: &[u8]| {
+        part.iter()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte))
+    };
     let zero = |part: &[u8]| part.iter().all(|byte| *byte == b'0');
-    [2, 35, 52].iter().all(|at| value[*at] == b'-') && parts.iter().all(|part| hex(part)) && !zero(parts[1]) && !zero(parts[2]) && parts[0] != b"ff"
+    [2, 35, 52].iter().all(|at| value[*at] == b'-')
+        && parts.iter().all(|part| hex(part))
+        && !zero(parts[1])
+        && !zero(parts[2])
+        && parts[0] != b"ff"
 }
 
 /// 16 lower-case hex digits.
@@ -291,3 +328,6 @@ pub(super) fn decimal(out: &mut Vec<u8>, mut value: u64) {
     }
     out.extend_from_slice(&text[at..]);
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,11 @@ pub fn open(listener: &Listener) -> io::Result<OwnedFd> {
         Bind::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
         Bind::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
     };
-    let protocol = if domain == Domain::UNIX { None } else { Some(Protocol::TCP) };
+    let protocol = if domain == Domain::UNIX {
+        None
+    } else {
+        Some(Protocol::TCP)
+    };
     let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), protocol)?;
     match &listener.bind {
         Bind::Tcp(address) => {
@@ -62,16 +66,27 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the path exists and is not a socket",
+        ));
     }
     match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket")),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process listens on this socket",
+        )),
         Err(_) => std::fs::remove_file(path),
     }
 }
 
 /// Accepts until told to stop; then empties the queue, so that no connection is lost, and closes.
-pub(super) async fn accept_loop(worker: Rc<Worker>, bind: Bind, socket: OwnedFd, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn accept_loop(
+    worker: Rc<Worker>,
+    bind: Bind,
+    socket: OwnedFd,
+    mut stopped: watch::Receiver<bool>,
+) {
     let Ok(socket) = super::sys::watch_listening(socket) else {
         tracing::error!(%bind, "cannot watch the listening socket");
         return;
@@ -124,14 +139,33 @@ fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd) -> Drained {
         return drop_all(socket);
     };
     for _ in 0..16 {
-        match rustix::net::acceptfrom_with(socket.as_fd(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        match rustix::net::acceptfrom_with(
+            socket.as_fd(),
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        ) {
             Ok((client, address)) => {
                 let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
-                admit(worker, &in_force, Accepted { socket: client, peer, listener: Arc::clone(&listener) });
+                admit(
+                    worker,
+                    &in_force,
+                    Accepted {
+                        socket: client,
+                        peer,
+                        listener: Arc::clone(&listener),
+                    },
+                );
             }
             Err(rustix::io::Errno::AGAIN) => return Drained::Empty,
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS | rustix::io::Errno::NOMEM) => {
-                in_force.series.listener(listener.index).refused(ConnectionRefusal::Resources);
+            Err(
+                rustix::io::Errno::MFILE
+                | rustix::io::Errno::NFILE
+                | rustix::io::Errno::NOBUFS
+                | rustix::io::Errno::NOMEM,
+            ) => {
+                in_force
+                    .series
+                    .listener(listener.index)
+                    .refused(ConnectionRefusal::Resources);
                 return Drained::NoDescriptors;
             }
             // A client that went away while it waited, or a network error of that connection alone (accept(2)).

@@ -25,12 +25,19 @@ impl Meter {
     }
 
     /// Whether, with `moved` bytes in all, the window that is now full (of `grace` waiting) was too slow.
-    pub(super) fn is_too_slow(&mut self, now_ms: u64, moved: u64, bytes_per_second: u64, grace: Duration) -> bool {
+    pub(super) fn is_too_slow(
+        &mut self,
+        now_ms: u64,
+        moved: u64,
+        bytes_per_second: u64,
+        grace: Duration,
+    ) -> bool {
         let waited = self.waited_ms + self.waiting_since_ms.map_or(0, |since| now_ms - since);
         if bytes_per_second == 0 || waited < grace.as_millis() as u64 {
             return false;
         }
-        let slow = moved.saturating_sub(self.mark).saturating_mul(1000) < bytes_per_second.saturating_mul(waited);
+        let slow = moved.saturating_sub(self.mark).saturating_mul(1000)
+            < bytes_per_second.saturating_mul(waited);
         self.waited_ms = 0;
         self.waiting_since_ms = self.waiting_since_ms.map(|_| now_ms);
         self.mark = moved;

@@ -75,7 +75,12 @@ impl Plan {
 }
 
 /// Decides on the head `bytes`, and fills `plan`.
-pub(super) fn decide<'s>(bytes: &[u8], down: &Downstream, in_force: &'s InForce, plan: &mut Plan) -> Decision<'s> {
+pub(super) fn decide<'s>(
+    bytes: &[u8],
+    down: &Downstream,
+    in_force: &'s InForce,
+    plan: &mut Plan,
+) -> Decision<'s> {
     let listener = &*down.listener;
     let limits = request::Limits {
         headers_max: listener.limits.headers_max.min(FIELDS_MAX),
@@ -91,8 +96,13 @@ pub(super) fn decide<'s>(bytes: &[u8], down: &Downstream, in_force: &'s InForce,
     plan.keep_alive = head.keep_alive;
     plan.is_head = head.method == "HEAD";
     plan.expects_continue = head.expect_continue;
-    plan.idempotent = matches!(head.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
-        || head.headers.iter().any(|header| header.name.eq_ignore_ascii_case("idempotency-key"));
+    plan.idempotent = matches!(
+        head.method,
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+    ) || head
+        .headers
+        .iter()
+        .any(|header| header.name.eq_ignore_ascii_case("idempotency-key"));
     if in_force.snapshot.settings.access_log.is_some() {
         plan.logged = Logged {
             method: head.method.into(),
@@ -123,9 +133,22 @@ fn route<'s>(
     let host = field::split_port(head.authority).0;
     let mut lower = [0; 256];
     let host = lower_host(host, &mut lower);
-    let view = View { head, host, path: path.as_str(), query, client: plan.client };
+    let view = View {
+        head,
+        host,
+        path: path.as_str(),
+        query,
+        client: plan.client,
+    };
     let Some(route) = in_force.snapshot.routes.find(&down.listener.name, &view) else {
-        return Decision::Answer(None, if odd.is_some() { Reason::Path } else { Reason::NoRoute });
+        return Decision::Answer(
+            None,
+            if odd.is_some() {
+                Reason::Path
+            } else {
+                Reason::NoRoute
+            },
+        );
     };
     if odd.is_some() && !route.allow_odd_path {
         return Decision::Answer(Some(route), Reason::Path);
@@ -147,7 +170,11 @@ fn route<'s>(
     let pool = choose(split, &view);
     plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
     let random = (clock::random(), clock::random());
-    let forwarding = Forwarding { peer: down.peer_text(), trusted, random };
+    let forwarding = Forwarding {
+        peer: down.peer_text(),
+        trusted,
+        random,
+    };
     let rewritten;
     let target = match &route.rewrite {
         None => head.target.as_bytes(),
@@ -156,7 +183,13 @@ fn route<'s>(
             rewritten.as_slice()
         }
     };
-    plan.request_id = headers::write_request(&mut plan.head, head, target, &route.request_headers, &forwarding);
+    plan.request_id = headers::write_request(
+        &mut plan.head,
+        head,
+        target,
+        &route.request_headers,
+        &forwarding,
+    );
     Decision::Forward(route, pool)
 }
 
@@ -189,7 +222,11 @@ fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
     if split.pools.len() == 1 {
         return &split.pools[0].0;
     }
-    let point = split.key.as_ref().and_then(|key| hash_of(key, view)).unwrap_or_else(clock::random);
+    let point = split
+        .key
+        .as_ref()
+        .and_then(|key| hash_of(key, view))
+        .unwrap_or_else(clock::random);
     split.choose(point)
 }
 
@@ -212,11 +249,16 @@ fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
 fn parameter<'t>(text: &'t [u8], separator: u8, name: &[u8]) -> Option<&'t [u8]> {
     text.split(|byte| *byte == separator)
         .map(field::trim)
-        .find_map(|part| part.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")))
+        .find_map(|part| {
+            part.strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix(b"="))
+        })
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    let mut sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let mut sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     sum ^ (sum >> 33)
@@ -227,13 +269,21 @@ fn rewrite_target(rewrite: &Rewrite, route: &Route, path: &str, query: Option<&[
     use crate::snapshot::route::PathMatch;
     let mut target: Vec<u8> = match (rewrite, &route.path) {
         (Rewrite::Prefix(to), PathMatch::Prefix(from) | PathMatch::Exact(from)) => {
-            let rest = path.strip_prefix(from.trim_end_matches('/')).unwrap_or(path);
+            let rest = path
+                .strip_prefix(from.trim_end_matches('/'))
+                .unwrap_or(path);
             format!("{}{rest}", to.trim_end_matches('/')).into_bytes()
         }
         (Rewrite::Prefix(to), PathMatch::Regex(_)) => to.clone().into_bytes(),
-        (Rewrite::Regex { pattern, replacement }, _) => {
-            pattern.replace(path.as_bytes(), replacement.as_bytes()).into_owned()
-        }
+        (
+            Rewrite::Regex {
+                pattern,
+                replacement,
+            },
+            _,
+        ) => pattern
+            .replace(path.as_bytes(), replacement.as_bytes())
+            .into_owned(),
     };
     target.retain(|byte| (0x21..=0x7e).contains(byte) && *byte != b'#');
     if target.first() != Some(&b'/') {
@@ -247,13 +297,22 @@ fn rewrite_target(rewrite: &Rewrite, route: &Route, path: &str, query: Option<&[
 }
 
 /// A redirect's `Location`; the pieces of the request are already free of control bytes.
-fn expand(out: &mut Vec<u8>, template: &str, head: &RequestHead<'_, '_>, path: &str, query: Option<&[u8]>) {
+fn expand(
+    out: &mut Vec<u8>,
+    template: &str,
+    head: &RequestHead<'_, '_>,
+    path: &str,
+    query: Option<&[u8]>,
+) {
     let mut rest = template;
     while let Some(at) = rest.find('{') {
         out.extend_from_slice(&rest.as_bytes()[..at]);
         rest = &rest[at..];
-        let names: [(&str, &[u8]); 3] =
-            [("{scheme}", b"http"), ("{host}", field::split_port(head.authority).0), ("{path}", path.as_bytes())];
+        let names: [(&str, &[u8]); 3] = [
+            ("{scheme}", b"http"),
+            ("{host}", field::split_port(head.authority).0),
+            ("{path}", path.as_bytes()),
+        ];
         if let Some((name, value)) = names.iter().find(|(name, _)| rest.starts_with(name)) {
             out.extend_from_slice(value);
             rest = &rest[name.len()..];
@@ -297,7 +356,11 @@ impl RequestView for View<'_, '_, '_> {
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        self.head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+        self.head
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case(name))
+            .map(|header| header.value)
     }
 
     fn client(&self) -> Option<IpAddr> {

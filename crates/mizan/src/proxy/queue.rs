@@ -19,7 +19,11 @@ pub(super) async fn wait(
     attempt: impl Fn() -> Result<Claim, NoPick>,
 ) -> Result<Claim, Reason> {
     let mut watch = Watch::default();
-    down.timer.set_at(down.timer.deadline_after(request.pool.queue.timeout).min(request.deadlines.request_ms));
+    down.timer.set_at(
+        down.timer
+            .deadline_after(request.pool.queue.timeout)
+            .min(request.deadlines.request_ms),
+    );
     loop {
         let mut look = std::pin::pin!(tokio::time::sleep(LOOK));
         let end = std::future::poll_fn(|cx| {

@@ -6,8 +6,8 @@ use super::h1::Version;
 use super::plan::Plan;
 use super::worker::{InForce, Worker};
 use crate::clock;
-use crate::snapshot::route::Route;
 use crate::snapshot::Pool;
+use crate::snapshot::route::Route;
 use crate::telemetry::access_log::AccessRecord;
 use crate::telemetry::metrics::{Finished, Place};
 use mizan_core::backend::Backend;
@@ -57,16 +57,29 @@ impl Outcome<'_> {
 /// Position of the connection's listener in the snapshot; the first if it is no longer in it.
 fn listener_index(down: &Downstream, in_force: &InForce) -> usize {
     let index = down.listener.index;
-    if index < in_force.snapshot.listeners.len() { index } else { 0 }
+    if index < in_force.snapshot.listeners.len() {
+        index
+    } else {
+        0
+    }
 }
 
 /// A request has begun.
 pub(super) fn started(down: &Downstream, in_force: &InForce) {
-    in_force.series.listener(listener_index(down, in_force)).started();
+    in_force
+        .series
+        .listener(listener_index(down, in_force))
+        .started();
 }
 
 /// A request has ended.
-pub(super) fn finished(down: &Downstream, worker: &Rc<Worker>, in_force: &InForce, plan: &Plan, outcome: &Outcome<'_>) {
+pub(super) fn finished(
+    down: &Downstream,
+    worker: &Rc<Worker>,
+    in_force: &InForce,
+    plan: &Plan,
+    outcome: &Outcome<'_>,
+) {
     let duration = clock::now().saturating_since(outcome.started);
     in_force.series.finished(&Finished {
         listener: listener_index(down, in_force),
@@ -89,11 +102,17 @@ pub(super) fn finished(down: &Downstream, worker: &Rc<Worker>, in_force: &InForc
         &AccessRecord {
             wall: clock::wall(),
             listener: &down.listener.name,
-            client: plan.client.map(|address| std::net::SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))),
+            client: plan.client.map(|address| {
+                std::net::SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))
+            }),
             method: &plan.logged.method,
             host: &plan.logged.host,
             target: &plan.logged.target,
-            protocol: if plan.version == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" },
+            protocol: if plan.version == Version::Http10 {
+                "HTTP/1.0"
+            } else {
+                "HTTP/1.1"
+            },
             status: outcome.status,
             reason: outcome.reason.map(Reason::code),
             route: outcome.route.as_ref().map_or("", |route| &route.name),

@@ -19,7 +19,10 @@ pub(super) fn output_queue(fd: BorrowedFd<'_>) -> io::Result<usize> {
 }
 
 /// Watches a listening socket for connections.
-#[expect(unsafe_code, reason = "tokio deprecated its safe constructor for descriptors that others could close")]
+#[expect(
+    unsafe_code,
+    reason = "tokio deprecated its safe constructor for descriptors that others could close"
+)]
 pub(super) fn watch_listening(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor must stay open while it is registered. `OwnedFd` is moved in, nobody else owns
     // it, and `AsyncFd` deregisters it before it drops it.

@@ -35,7 +35,10 @@ struct Entry {
 
 impl Wheel {
     pub(super) fn new() -> Rc<Self> {
-        Rc::new(Self { now: Cell::new(0), slots: RefCell::new((0..SLOTS).map(|_| Vec::new()).collect()) })
+        Rc::new(Self {
+            now: Cell::new(0),
+            slots: RefCell::new((0..SLOTS).map(|_| Vec::new()).collect()),
+        })
     }
 
     /// Coarse now in ms since the worker's start.
@@ -72,7 +75,8 @@ impl Wheel {
 
     fn lay(&self, entry: &Rc<Entry>, deadline: u64) {
         let furthest = self.now.get() + (SLOTS - 1) * TICK_MS;
-        let at = (deadline.div_ceil(TICK_MS) * TICK_MS).clamp(self.now.get() + TICK_MS, furthest / TICK_MS * TICK_MS);
+        let at = (deadline.div_ceil(TICK_MS) * TICK_MS)
+            .clamp(self.now.get() + TICK_MS, furthest / TICK_MS * TICK_MS);
         entry.lies_at.set(at);
         self.slots.borrow_mut()[(at / TICK_MS % SLOTS) as usize].push(Rc::clone(entry));
     }
@@ -87,8 +91,15 @@ pub(super) struct Timer {
 
 impl Timer {
     pub(super) fn new(wheel: &Rc<Wheel>) -> Self {
-        let entry = Entry { deadline: Cell::new(NEVER), lies_at: Cell::new(NEVER), waker: RefCell::new(None) };
-        Self { entry: Rc::new(entry), wheel: Rc::clone(wheel) }
+        let entry = Entry {
+            deadline: Cell::new(NEVER),
+            lies_at: Cell::new(NEVER),
+            waker: RefCell::new(None),
+        };
+        Self {
+            entry: Rc::new(entry),
+            wheel: Rc::clone(wheel),
+        }
     }
 
     /// Coarse now in ms.
@@ -103,7 +114,11 @@ impl Timer {
 
     /// The deadline `after` from now in ms, for [`Timer::set_at`]; `u64::MAX` for zero.
     pub(super) fn deadline_after(&self, after: Duration) -> u64 {
-        if after.is_zero() { NEVER } else { self.wheel.now_ms() + TICK_MS + after.as_millis() as u64 }
+        if after.is_zero() {
+            NEVER
+        } else {
+            self.wheel.now_ms() + TICK_MS + after.as_millis() as u64
+        }
     }
 
     /// Runs out at `deadline`.
@@ -114,17 +129,16 @@ impl Timer {
         }
     }
 
-    pub(super) fn clear(&self) {
-        self.entry.deadline.set(NEVER);
-    }
-
     /// Whether it has run out; if not, `cx` is woken when it does.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
         if self.entry.deadline.get() <= self.wheel.now_ms() {
             return true;
         }
         let mut waker = self.entry.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if !waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
             *waker = Some(cx.waker().clone());
         }
         false
@@ -133,7 +147,11 @@ impl Timer {
     /// A future that ends when it runs out.
     pub(super) async fn expired(&self) {
         std::future::poll_fn(|cx| {
-            if self.poll_expired(cx) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            if self.poll_expired(cx) {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
         })
         .await;
     }
@@ -178,7 +196,10 @@ mod tests {
             let timer = Timer::new(&wheel);
             timer.set(Duration::from_millis(after));
             let fired = woken_at(&wheel, &timer, after + 1000).expect("fires");
-            assert!((after..=after + 100).contains(&fired), "after {after} fired at {fired}");
+            assert!(
+                (after..=after + 100).contains(&fired),
+                "after {after} fired at {fired}"
+            );
         }
     }
 
@@ -193,7 +214,7 @@ mod tests {
         timer.set(Duration::from_secs(30));
         timer.set(Duration::from_secs(1));
         assert!((31_000..=31_200).contains(&woken_at(&wheel, &timer, 80_000).expect("fires")));
-        timer.clear();
+        timer.set_at(NEVER);
         assert_eq!(woken_at(&wheel, &timer, 200_000), None);
     }
 
@@ -205,6 +226,10 @@ mod tests {
             wheel.advance(at * 50);
             timer.set(Duration::from_secs(10));
         }
-        assert!(Rc::strong_count(&timer.entry) <= 3, "{} references", Rc::strong_count(&timer.entry));
+        assert!(
+            Rc::strong_count(&timer.entry) <= 3,
+            "{} references",
+            Rc::strong_count(&timer.entry)
+        );
     }
 }

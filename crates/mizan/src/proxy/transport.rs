@@ -17,7 +17,11 @@ pub(super) enum Transport {
 impl Transport {
     /// Reads into `buffer`. `poll_read`, not `try_read`: only the former clears readiness after a short read,
     /// which saves a system call that says "nothing there".
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let mut read = ReadBuf::new(buffer);
         let result = match self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut read),
@@ -26,14 +30,22 @@ impl Transport {
         result.map_ok(|()| read.filled().len())
     }
 
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
-    pub(super) fn poll_write_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
@@ -63,7 +75,11 @@ impl Transport {
     }
 
     /// Runs `operation` on the descriptor; `WouldBlock` clears the readiness of `interest`.
-    pub(super) fn try_io<T>(&self, interest: Interest, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub(super) fn try_io<T>(
+        &self,
+        interest: Interest,
+        operation: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, operation),
             Self::Unix(stream) => stream.try_io(interest, operation),

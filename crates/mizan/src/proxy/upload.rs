@@ -112,7 +112,10 @@ impl Upload {
         let Some(input) = &down.input else {
             return Ok(());
         };
-        let (taken, content) = self.body.take(&input.unread()[self.checked..]).map_err(Reason::Chunk)?;
+        let (taken, content) = self
+            .body
+            .take(&input.unread()[self.checked..])
+            .map_err(Reason::Chunk)?;
         self.checked += taken;
         self.content += content;
         if self.content_max.is_some_and(|most| self.content > most) {
@@ -131,15 +134,22 @@ impl Upload {
         worker: &Rc<Worker>,
     ) -> Progress {
         loop {
-            let unsent = down.input.as_ref().map_or(&b""[..], |input| &input.unread()[self.sent..self.checked]);
+            let unsent = down
+                .input
+                .as_ref()
+                .map_or(&b""[..], |input| &input.unread()[self.sent..self.checked]);
             let unsent_head = &head[self.head_sent..];
             if !unsent_head.is_empty() || !unsent.is_empty() {
                 let written = match (unsent_head, unsent) {
                     (bytes, []) | ([], bytes) => up.poll_write(cx, bytes),
-                    (first, second) => up.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)]),
+                    (first, second) => {
+                        up.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])
+                    }
                 };
                 match written {
-                    Poll::Ready(Ok(count)) if count > 0 => self.count_sent(count, unsent_head.len()),
+                    Poll::Ready(Ok(count)) if count > 0 => {
+                        self.count_sent(count, unsent_head.len())
+                    }
                     Poll::Ready(_) => return Progress::Refused,
                     Poll::Pending => return Progress::AwaitsBackend,
                 }
@@ -185,7 +195,12 @@ impl Upload {
         }
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, down: &mut Downstream, worker: &Rc<Worker>) -> Poll<Result<(), Reason>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+        worker: &Rc<Worker>,
+    ) -> Poll<Result<(), Reason>> {
         let now_ms = down.timer.now_ms();
         let min_rate = &down.listener.min_rate;
         loop {
@@ -194,7 +209,12 @@ impl Upload {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),
                 Poll::Pending => {
                     self.meter.wait(now_ms);
-                    if self.meter.is_too_slow(now_ms, self.read, min_rate.upload_bytes_per_second, min_rate.grace) {
+                    if self.meter.is_too_slow(
+                        now_ms,
+                        self.read,
+                        min_rate.upload_bytes_per_second,
+                        min_rate.grace,
+                    ) {
                         return Poll::Ready(Err(Reason::BodyRate));
                     }
                     return Poll::Pending;
@@ -207,7 +227,12 @@ impl Upload {
                     input.filled(count);
                     self.read += count as u64;
                     self.meter.go_on(now_ms);
-                    if self.meter.is_too_slow(now_ms, self.read, min_rate.upload_bytes_per_second, min_rate.grace) {
+                    if self.meter.is_too_slow(
+                        now_ms,
+                        self.read,
+                        min_rate.upload_bytes_per_second,
+                        min_rate.grace,
+                    ) {
                         return Poll::Ready(Err(Reason::BodyRate));
                     }
                     return Poll::Ready(self.check(down));

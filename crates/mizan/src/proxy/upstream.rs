@@ -45,12 +45,12 @@ pub(super) struct Upstreams {
 
 impl Upstreams {
     pub(super) fn new(count_max: usize) -> Self {
-        Self { idle: RefCell::default(), count: Cell::new(0), count_max, swept_ms: Cell::new(0) }
-    }
-
-    /// Idle connections in all.
-    pub(super) fn idle_count(&self) -> usize {
-        self.count.get()
+        Self {
+            idle: RefCell::default(),
+            count: Cell::new(0),
+            count_max,
+            swept_ms: Cell::new(0),
+        }
     }
 
     /// An idle connection to `backend` that is not known to be closed.
@@ -60,14 +60,25 @@ impl Upstreams {
         while let Some(entry) = stack.pop() {
             self.count.set(self.count.get() - 1);
             if is_quiet(&entry.transport) {
-                return Some(Upstream { transport: entry.transport, backend, reset: false, reused: true });
+                return Some(Upstream {
+                    transport: entry.transport,
+                    backend,
+                    reset: false,
+                    reused: true,
+                });
             }
         }
         None
     }
 
     /// Keeps a connection whose last exchange has ended cleanly.
-    pub(super) fn put(&self, backend: &Backend, pool: &Pool, transport: Transport, now_ms: u64) -> bool {
+    pub(super) fn put(
+        &self,
+        backend: &Backend,
+        pool: &Pool,
+        transport: Transport,
+        now_ms: u64,
+    ) -> bool {
         if self.count.get() >= self.count_max || pool.keepalive.idle_timeout.is_zero() {
             return false;
         }
@@ -76,7 +87,10 @@ impl Upstreams {
         if stack.len() >= pool.keepalive.idle_max {
             return false;
         }
-        stack.push(Idle { transport, until_ms: now_ms + pool.keepalive.idle_timeout.as_millis() as u64 });
+        stack.push(Idle {
+            transport,
+            until_ms: now_ms + pool.keepalive.idle_timeout.as_millis() as u64,
+        });
         self.count.set(self.count.get() + 1);
         true
     }
@@ -105,7 +119,9 @@ fn is_quiet(transport: &Transport) -> bool {
         Poll::Pending => true,
         Poll::Ready(Err(_)) => false,
         // An end, an error, or bytes that nobody asked for.
-        Poll::Ready(Ok(())) => matches!(transport.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock),
+        Poll::Ready(Ok(())) => {
+            matches!(transport.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        }
     }
 }
 
@@ -113,7 +129,10 @@ fn is_quiet(transport: &Transport) -> bool {
 ///
 /// # Errors
 /// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`] or [`Reason::ConnectError`].
-pub(super) async fn connect<'c>(backend: &'c Backend, timer: &Timer) -> Result<Upstream<'c>, Reason> {
+pub(super) async fn connect<'c>(
+    backend: &'c Backend,
+    timer: &Timer,
+) -> Result<Upstream<'c>, Reason> {
     let connecting = async {
         match backend.address() {
             Address::Ip(address) => TcpStream::connect(address).await.map(|stream| {
@@ -128,12 +147,19 @@ pub(super) async fn connect<'c>(backend: &'c Backend, timer: &Timer) -> Result<U
         result = connecting => result,
         () = timer.expired() => return Err(Reason::ConnectTimeout),
     };
-    result.map(|transport| Upstream { transport, backend, reset: false, reused: false }).map_err(|error| match error.kind() {
-        // A Unix socket's path that is gone is a backend that does not listen.
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
-        io::ErrorKind::TimedOut => Reason::ConnectTimeout,
-        _ => Reason::ConnectError,
-    })
+    result
+        .map(|transport| Upstream {
+            transport,
+            backend,
+            reset: false,
+            reused: false,
+        })
+        .map_err(|error| match error.kind() {
+            // A Unix socket's path that is gone is a backend that does not listen.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
+            io::ErrorKind::TimedOut => Reason::ConnectTimeout,
+            _ => Reason::ConnectError,
+        })
 }
 
 /// Backend identifiers are already spread: a multiplication is hash enough.

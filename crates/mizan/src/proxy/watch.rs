@@ -18,7 +18,12 @@ pub(super) struct Watch {
 
 impl Watch {
     /// [`Reason::ClientGone`] when the client is gone for good. Wakes `cx` when there is news.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, down: &mut Downstream, worker: &Rc<Worker>) -> Option<Reason> {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        down: &mut Downstream,
+        worker: &Rc<Worker>,
+    ) -> Option<Reason> {
         if let Some(until) = self.half_closed_until_ms {
             return (down.timer.now_ms() >= until).then_some(Reason::ClientGone);
         }

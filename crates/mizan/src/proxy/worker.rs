@@ -43,16 +43,25 @@ pub struct Padded(pub AtomicUsize);
 impl Shared {
     /// Open client connections in all.
     pub fn connections(&self) -> usize {
-        self.connections.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+        self.connections
+            .iter()
+            .map(|count| count.0.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Requests in flight in all.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+        self.in_flight
+            .iter()
+            .map(|count| count.0.load(Ordering::Relaxed))
+            .sum()
     }
 
     fn series(&self, snapshot: &Snapshot) -> Arc<Series> {
-        let mut made = self.series.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut made = self
+            .series
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*made {
             Some((generation, series)) if *generation == snapshot.generation => Arc::clone(series),
             _ => {
@@ -119,7 +128,10 @@ impl Worker {
 
     /// An empty vector with room, for heads; give it back with [`Worker::put_scratch`].
     pub(super) fn scratch(&self) -> Vec<u8> {
-        self.scratch.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(2048))
+        self.scratch
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(2048))
     }
 
     pub(super) fn put_scratch(&self, mut bytes: Vec<u8>) {
@@ -136,7 +148,9 @@ impl Worker {
     /// Serves an accepted connection here.
     pub(super) fn serve(self: &Rc<Self>, accepted: Accepted) {
         let open = self.count(1);
-        self.shared.connections[self.index].0.store(open, Ordering::Relaxed);
+        self.shared.connections[self.index]
+            .0
+            .store(open, Ordering::Relaxed);
         let worker = Rc::clone(self);
         tokio::task::spawn_local(connection::serve(worker, accepted));
     }
@@ -144,19 +158,26 @@ impl Worker {
     /// Counts a request as in flight until the guard is dropped.
     pub(super) fn in_flight(self: &Rc<Self>) -> InFlight {
         self.add_in_flight(1);
-        InFlight { worker: Rc::clone(self) }
+        InFlight {
+            worker: Rc::clone(self),
+        }
     }
 
     /// This worker alone writes its cell: a load and a store are enough.
     fn add_in_flight(&self, change: isize) {
         let cell = &self.shared.in_flight[self.index].0;
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Relaxed);
+        cell.store(
+            cell.load(Ordering::Relaxed).wrapping_add_signed(change),
+            Ordering::Relaxed,
+        );
     }
 
     /// A connection has ended.
     pub(super) fn closed(&self) {
         let open = self.count(-1);
-        self.shared.connections[self.index].0.store(open, Ordering::Relaxed);
+        self.shared.connections[self.index]
+            .0
+            .store(open, Ordering::Relaxed);
         self.descriptors_freed.notify_waiters();
     }
 
@@ -168,7 +189,11 @@ impl Worker {
 
     /// The listener bound to `bind` in the snapshot in force.
     pub(super) fn listener(snapshot: &Snapshot, bind: &Bind) -> Option<Arc<Listener>> {
-        snapshot.listeners.iter().find(|listener| listener.bind == *bind).cloned()
+        snapshot
+            .listeners
+            .iter()
+            .find(|listener| listener.bind == *bind)
+            .cloned()
     }
 
     fn tick(&self, now_ms: u64) {
@@ -209,7 +234,10 @@ pub fn run(
         .build_local(tokio::runtime::LocalOptions::default())?;
     let snapshot = shared.current.load();
     let series = shared.series(&snapshot).worker(index);
-    let idle_max = snapshot.settings.upstream_idle_max.div_ceil(shared.connections.len());
+    let idle_max = snapshot
+        .settings
+        .upstream_idle_max
+        .div_ceil(shared.connections.len());
     let worker = Rc::new(Worker {
         index,
         in_force: RefCell::new(Rc::new(InForce { snapshot, series })),
@@ -248,7 +276,12 @@ impl Worker {
             Message::Listen(bind, socket) => {
                 let (stop, stopped) = watch::channel(false);
                 self.listening.borrow_mut().insert(bind.clone(), stop);
-                tokio::task::spawn_local(listen::accept_loop(Rc::clone(self), bind, socket, stopped));
+                tokio::task::spawn_local(listen::accept_loop(
+                    Rc::clone(self),
+                    bind,
+                    socket,
+                    stopped,
+                ));
             }
             Message::Unlisten(bind, done) => {
                 let stop = self.listening.borrow_mut().remove(&bind);

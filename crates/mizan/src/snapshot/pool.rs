@@ -49,7 +49,10 @@ impl Waiters {
     /// A place in the queue, given back when dropped; `None` if `requests_max` wait already.
     pub fn enter(&self, requests_max: usize) -> Option<Waiting<'_>> {
         let enter = |count| (count < requests_max).then_some(count + 1);
-        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).ok().map(|_| Waiting { waiters: self })
+        self.count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
+            .ok()
+            .map(|_| Waiting { waiters: self })
     }
 
     /// How many wait.

@@ -116,6 +116,19 @@ fn a_request_in_flight_is_answered_after_the_listener_has_closed() {
 }
 
 #[test]
+fn connections_in_the_accept_queue_at_the_signal_are_served() {
+    let backend = Backend::healthy("a");
+    let mut mizan = start("window = \"0s\"\ndeadline = \"20s\"", &backend);
+    let mut queued = mizan.queue_requests(mizan.address(), 50);
+    mizan.signal(Signal::TERM);
+    mizan.signal(Signal::CONT);
+    for client in &mut queued {
+        assert_eq!(client.read().status, 200);
+    }
+    assert_eq!(mizan.wait(PATIENCE).code(), Some(0));
+}
+
+#[test]
 fn an_upload_in_flight_is_finished() {
     let backend = Backend::healthy("a");
     let mut mizan = start("window = \"0s\"\ndeadline = \"20s\"", &backend);

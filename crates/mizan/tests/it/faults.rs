@@ -81,7 +81,8 @@ fn a_stopped_backend_costs_only_what_is_in_flight_there_until_its_probes_notice(
     let _alone = alone();
     let backends = processes();
     let addresses = backends.each_ref().map(ProcessBackend::address);
-    let timeouts = "timeouts = { connect = \"500ms\", response_header = \"1s\" }";
+    // A short ejection, so that it is over by the time the backend is looked for again.
+    let timeouts = "timeouts = { connect = \"500ms\", response_header = \"1s\" }\nejection = { time = \"1s\" }";
     let mizan = Mizan::start(&config("", &format!("{HEALTH}\n{timeouts}"), &addresses));
     let plan = Plan::default();
     let load = Load::start(mizan.address(), plan);

@@ -318,7 +318,7 @@ fn an_early_answer_reaches_the_client_while_it_still_uploads() {
     let mizan = start(&backend);
     let mut client = mizan.client();
     client.send("POST /x HTTP/1.1\r\nHost: a.example\r\nContent-Length: 50000000\r\n\r\n");
-    client.send(vec![b'u'; 256 * 1024]);
+    client.send(vec![b'u'; 16 * 1024]);
     let response = client.read();
     assert_eq!((response.status, response.text().as_str()), (413, "no"));
     assert!(
@@ -403,6 +403,7 @@ fn a_kept_backend_connection_that_was_closed_costs_no_request() {
     for round in 0..6 {
         assert_eq!(client.get("/").status, 200);
         let before = backend.connections();
+        eventually(PATIENCE, "the connection is idle", || backend.busy() == 0);
         backend.close_idle();
         eventually(PATIENCE, "the close is out", || backend.open() == 0);
         let response = if round % 2 == 0 {

@@ -9,7 +9,7 @@ fn numbered(number: usize, backends: &[Backend]) -> String {
     let addresses: Vec<_> = backends.iter().map(Backend::address).collect();
     format!(
         "{}\n[[route]]\npath = \"/number\"\nrespond = {{ status = 200, body = \"{number}\" }}\n",
-        config("", "", &addresses)
+        config("", "policy = \"round_robin\"", &addresses)
     )
 }
 
@@ -61,10 +61,8 @@ fn a_request_in_flight_is_finished_as_it_began() {
     client.read_head();
     assert_eq!(client.read_exactly(5), b"hello");
     mizan.write_config("[[listener]]\nbind = \"{listen}\"\n[[route]]\nrespond = { status = 200, body = \"new\" }\n");
-    mizan.signal(Signal::HUP);
-    eventually(PATIENCE, "the new configuration is in force", || {
-        mizan.get("/").text() == "new"
-    });
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(0));
+    assert_eq!(mizan.get("/").text(), "new");
     client.send("!");
     assert_eq!(client.read_exactly(5), b"world");
 }
@@ -153,23 +151,14 @@ fn connections_in_the_accept_queue_of_a_listener_that_goes_are_served() {
     let two = format!("[[listener]]\nbind = \"{{listen2}}\"\n{one}");
     let mizan = Mizan::start(&two);
     mizan.write_config(&one);
+    let mut queued = mizan.queue_requests(mizan.address2(), 50);
     mizan.signal(Signal::HUP);
-    let mut served = 0;
+    mizan.signal(Signal::CONT);
+    for client in &mut queued {
+        assert_eq!(client.read().status, 200);
+    }
     eventually(PATIENCE, "the old listener is closed", || {
-        let Ok(mut client) = Client::try_connect(mizan.address2()) else {
-            return true;
-        };
-        client.send("GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
-        let answer = client.try_read("GET");
-        assert_eq!(
-            answer
-                .map(|response| response.status)
-                .map_err(|cut| cut.how),
-            Ok(200),
-            "after {served} served"
-        );
-        served += 1;
-        false
+        Client::try_connect(mizan.address2()).is_err()
     });
 }
 
@@ -202,9 +191,8 @@ fn an_ejected_backend_stays_ejected_over_a_reload() {
     let backends = [bad, Backend::healthy("b")];
     let mizan = Mizan::start(&numbered(1, &backends));
     eventually(PATIENCE, "the bad backend is ejected", || {
-        let before = backends[0].requests();
-        (0..20).for_each(|_| assert_eq!(mizan.get("/").status, 200));
-        backends[0].requests() == before && before > 0
+        assert_eq!(mizan.get("/").status, 200);
+        mizan.log().contains("is ejected")
     });
     let before = backends[0].requests();
     mizan.write_config(&numbered(2, &backends));

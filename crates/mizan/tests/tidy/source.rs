@@ -83,7 +83,10 @@ pub(crate) fn read_all(root: &Path, folders: &[&str]) -> Vec<Source> {
     for folder in folders {
         let before = paths.len();
         collect(&root.join(folder), &mut paths);
-        assert!(paths.len() > before, "{folder} has no Rust file: a rule that looks at nothing holds nothing");
+        assert!(
+            paths.len() > before,
+            "{folder} has no Rust file: a rule that looks at nothing holds nothing"
+        );
     }
     paths.sort();
     let source = |path: &PathBuf| {

@@ -1,14 +1,13 @@
 //! From what the process knows to what the API says.
 
 use super::{
-    BackendView, ConfigView, ListenerView, PoolSummary, PoolView, Problem, ReloadReport, RouteView,
-    SourceView, StatusView, VersionView,
+    BackendView, ConfigView, ListenerView, PoolSummary, PoolView, Problem, RouteView, SourceView,
+    StatusView, VersionView,
 };
 use crate::admin::AdminState;
 use crate::config::{Diagnostic, Severity, Source};
 use crate::snapshot::route::{Action, HostMatch, PathMatch, Route, ValueMatch};
 use crate::snapshot::{Pool, Snapshot};
-use crate::telemetry::ReloadResult;
 use crate::telemetry::json::time_string;
 use crate::telemetry::metrics::Totals;
 use mizan_core::availability::Availability;
@@ -264,9 +263,8 @@ impl SourceView {
     }
 }
 
-impl Problem {
-    /// What a diagnostic says.
-    pub fn new(diagnostic: &Diagnostic) -> Self {
+impl From<&Diagnostic> for Problem {
+    fn from(diagnostic: &Diagnostic) -> Self {
         let severity = match diagnostic.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -284,27 +282,18 @@ impl Problem {
     }
 }
 
-impl ReloadReport {
-    /// A report on a reload at `wall` (since the Unix epoch), after which `generation` is in force.
-    pub fn new(result: ReloadResult, generation: u64, wall: Duration) -> Self {
+impl Problem {
+    /// An error that has no place in a file.
+    pub fn without_place(code: &str, message: &str) -> Self {
         Self {
-            result,
-            generation,
-            at: time_string(wall),
-            problems: Vec::new(),
-            text: String::new(),
+            severity: "error".into(),
+            code: code.into(),
+            file: String::new(),
+            line: 0,
+            column: 0,
+            path: String::new(),
+            message: message.into(),
+            help: None,
         }
-    }
-
-    /// The report with what the configuration's compiler said of `sources`.
-    #[must_use]
-    pub fn with_problems(mut self, diagnostics: &[Diagnostic], sources: &[Source]) -> Self {
-        let drawn: Vec<String> = diagnostics
-            .iter()
-            .map(|diagnostic| diagnostic.render(sources))
-            .collect();
-        self.problems = diagnostics.iter().map(Problem::new).collect();
-        self.text = drawn.join("\n\n");
-        self
     }
 }

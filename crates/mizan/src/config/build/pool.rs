@@ -6,7 +6,9 @@ use crate::config::report::Cx;
 use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
-use crate::snapshot::{HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts};
+use crate::snapshot::{
+    HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
+};
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
 use mizan_core::policy::PolicyKind;
@@ -23,7 +25,11 @@ const BUDGET_WINDOW: Duration = Duration::from_secs(10);
 /// Statuses that pass a probe unless the file says otherwise.
 const PASSING: (u16, u16) = (200, 399);
 
-pub(super) fn build(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Option<BTreeMap<Arc<str>, Arc<Pool>>> {
+pub(super) fn build(
+    cx: &mut Cx<'_>,
+    file: &File,
+    inputs: &Inputs<'_>,
+) -> Option<BTreeMap<Arc<str>, Arc<Pool>>> {
     let mut pools = BTreeMap::new();
     let list = At::ROOT.key("pool");
     for (name, from) in &file.pool {
@@ -34,8 +40,16 @@ pub(super) fn build(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Option
     Some(pools)
 }
 
-fn build_one(cx: &mut Cx<'_>, name: &Arc<str>, from: &schema::Pool, inputs: &Inputs<'_>, at: &At<'_>) -> Option<Pool> {
-    let previous = inputs.previous.and_then(|previous| previous.pools.get(name));
+fn build_one(
+    cx: &mut Cx<'_>,
+    name: &Arc<str>,
+    from: &schema::Pool,
+    inputs: &Inputs<'_>,
+    at: &At<'_>,
+) -> Option<Pool> {
+    let previous = inputs
+        .previous
+        .and_then(|previous| previous.pools.get(name));
     let (members, names) = members(cx, from, inputs, previous, at)?;
     let config = config(from);
     let core = match previous {
@@ -43,11 +57,20 @@ fn build_one(cx: &mut Cx<'_>, name: &Arc<str>, from: &schema::Pool, inputs: &Inp
         None => {
             let mut seed = Fnv(inputs.random);
             seed.bytes(name.as_bytes());
-            Arc::new(mizan_core::pool::Pool::new(inputs.now, config.clone(), members.clone(), seed.0))
+            Arc::new(mizan_core::pool::Pool::new(
+                inputs.now,
+                config.clone(),
+                members.clone(),
+                seed.0,
+            ))
         }
     };
     let mut versions: Vec<Arc<str>> = Vec::new();
-    for version in members.iter().chain(names.iter().map(|(_, member)| member)).map(|member| &member.version) {
+    for version in members
+        .iter()
+        .chain(names.iter().map(|(_, member)| member))
+        .map(|member| &member.version)
+    {
         if !versions.contains(version) {
             versions.push(Arc::clone(version));
         }
@@ -62,22 +85,36 @@ fn build_one(cx: &mut Cx<'_>, name: &Arc<str>, from: &schema::Pool, inputs: &Inp
         config,
         members,
         names,
-        waiters: previous.map(|previous| Arc::clone(&previous.waiters)).unwrap_or_default(),
+        waiters: previous
+            .map(|previous| Arc::clone(&previous.waiters))
+            .unwrap_or_default(),
         versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,
-        keepalive: Keepalive { idle_timeout: from.keepalive.idle_timeout.value.0, idle_max: from.keepalive.idle_max },
+        keepalive: Keepalive {
+            idle_timeout: from.keepalive.idle_timeout.value.0,
+            idle_max: from.keepalive.idle_max,
+        },
         connections_max: from.connections_max,
-        queue: Queue { requests_max: from.queue.requests_max, timeout: from.queue.timeout.value.0 },
+        queue: Queue {
+            requests_max: from.queue.requests_max,
+            timeout: from.queue.timeout.value.0,
+        },
     })
 }
 
 /// Members as resolved now, and the host names to resolve again.
 type Members = (Vec<Member>, Vec<(String, Member)>);
 
-fn members(cx: &mut Cx<'_>, from: &schema::Pool, inputs: &Inputs<'_>, previous: Option<&Arc<Pool>>, at: &At<'_>) -> Option<Members> {
+fn members(
+    cx: &mut Cx<'_>,
+    from: &schema::Pool,
+    inputs: &Inputs<'_>,
+    previous: Option<&Arc<Pool>>,
+    at: &At<'_>,
+) -> Option<Members> {
     let (mut members, mut names) = (Vec::with_capacity(from.backends.len()), Vec::new());
     let list = at.key("backends");
     for (index, entry) in from.backends.iter().enumerate() {
@@ -94,11 +131,18 @@ fn members(cx: &mut Cx<'_>, from: &schema::Pool, inputs: &Inputs<'_>, previous: 
             in_flight_max: table.in_flight_max,
         };
         match &address.value {
-            BackendAddress::Ip(address) => members.push(member(address.to_string(), Address::Ip(*address))),
-            BackendAddress::Unix(path) => members.push(member(format!("unix:{}", path.display()), Address::Unix(path.clone()))),
+            BackendAddress::Ip(address) => {
+                members.push(member(address.to_string(), Address::Ip(*address)))
+            }
+            BackendAddress::Unix(path) => members.push(member(
+                format!("unix:{}", path.display()),
+                Address::Unix(path.clone()),
+            )),
             BackendAddress::Name(name) => {
                 let found = addresses(cx, name, inputs, previous, &list.index(index));
-                members.extend(found.into_iter().map(|address| member(format!("{name}/{}", address.ip()), Address::Ip(address))));
+                members.extend(found.into_iter().map(|address| {
+                    member(format!("{name}/{}", address.ip()), Address::Ip(address))
+                }));
                 // The template's address is never connected to.
                 let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
                 names.push((name.clone(), member(name.clone(), Address::Ip(nowhere))));
@@ -109,10 +153,19 @@ fn members(cx: &mut Cx<'_>, from: &schema::Pool, inputs: &Inputs<'_>, previous: 
 }
 
 /// What a host name stands for now; what it stood for last if it cannot be resolved.
-fn addresses(cx: &mut Cx<'_>, name: &str, inputs: &Inputs<'_>, previous: Option<&Arc<Pool>>, at: &At<'_>) -> Vec<SocketAddr> {
+fn addresses(
+    cx: &mut Cx<'_>,
+    name: &str,
+    inputs: &Inputs<'_>,
+    previous: Option<&Arc<Pool>>,
+    at: &At<'_>,
+) -> Vec<SocketAddr> {
     let problem = match (inputs.resolve)(name) {
         Ok(found) if !found.is_empty() => {
-            let mut found: Vec<SocketAddr> = found.into_iter().map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())).collect();
+            let mut found: Vec<SocketAddr> = found
+                .into_iter()
+                .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))
+                .collect();
             found.sort();
             found.dedup();
             return found;
@@ -121,23 +174,39 @@ fn addresses(cx: &mut Cx<'_>, name: &str, inputs: &Inputs<'_>, previous: Option<
         Err(error) => error.to_string(),
     };
     let prefix = format!("{name}/");
-    let backends = previous.map(|previous| previous.core.backends()).unwrap_or_default();
+    let backends = previous
+        .map(|previous| previous.core.backends())
+        .unwrap_or_default();
     let last: Vec<SocketAddr> = backends
         .iter()
         .filter(|backend| backend.key().starts_with(&prefix))
-        .filter_map(|backend| if let Address::Ip(address) = backend.address() { Some(*address) } else { None })
+        .filter_map(|backend| {
+            if let Address::Ip(address) = backend.address() {
+                Some(*address)
+            } else {
+                None
+            }
+        })
         .collect();
     let help = if last.is_empty() {
         "the pool has no backend from it until it resolves; it is tried again every 30 s"
     } else {
         "its last addresses stay in use; it is tried again every 30 s"
     };
-    cx.warn(at, "unresolved", format!("`{name}` cannot be resolved: {problem}"), help);
+    cx.warn(
+        at,
+        "unresolved",
+        format!("`{name}` cannot be resolved: {problem}"),
+        help,
+    );
     last
 }
 
 fn config(from: &schema::Pool) -> PoolConfig {
-    let (rise, fall) = from.health.as_ref().map_or((2, 3), |health| (health.rise, health.fall));
+    let (rise, fall) = from
+        .health
+        .as_ref()
+        .map_or((2, 3), |health| (health.rise, health.fall));
     PoolConfig {
         policy: match from.policy {
             Policy::RoundRobin => PolicyKind::RoundRobin,
@@ -187,7 +256,13 @@ fn health_check(from: &schema::Health) -> Option<HealthCheck> {
         }
     };
     let (interval, timeout) = (from.interval.value.0, from.timeout.value.0);
-    Some(HealthCheck { kind, interval, jitter: from.jitter, timeout, port: from.port })
+    Some(HealthCheck {
+        kind,
+        interval,
+        jitter: from.jitter,
+        timeout,
+        port: from.port,
+    })
 }
 
 fn timeouts(from: &schema::PoolTimeouts) -> UpstreamTimeouts {
@@ -203,7 +278,11 @@ fn timeouts(from: &schema::PoolTimeouts) -> UpstreamTimeouts {
 fn retry(from: &schema::Retry) -> Option<Retry> {
     Some(Retry {
         tries_max: from.tries_max,
-        on: RetryOn { reset: from.reset, timeout: from.timeout, statuses: from.statuses.clone() },
+        on: RetryOn {
+            reset: from.reset,
+            timeout: from.timeout,
+            statuses: from.statuses.clone(),
+        },
         backoff: from.backoff.value.0,
         backoff_max: from.backoff_max.value.0,
         buffer_bytes_max: usize::try_from(from.buffer_max.value.0).ok()?,

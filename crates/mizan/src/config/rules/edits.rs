@@ -8,41 +8,57 @@ use std::collections::BTreeMap;
 /// Fields that frame a message, belong to one connection, or say where a request goes (RFC 9110 §7.6.1).
 const FIXED: [(&str, &str); 12] = [
     ("connection", "belongs to one connection"),
-    ("content-length", "frames the message: a wrong one lets requests be smuggled"),
+    (
+        "content-length",
+        "frames the message: a wrong one lets requests be smuggled",
+    ),
     ("expect", "belongs to one connection"),
-    ("host", "says where the request goes, and cannot be edited yet"),
+    (
+        "host",
+        "says where the request goes, and cannot be edited yet",
+    ),
     ("http2-settings", "belongs to one connection"),
     ("keep-alive", "belongs to one connection"),
     ("proxy-authenticate", "belongs to one connection"),
     ("proxy-connection", "belongs to one connection"),
     ("te", "belongs to one connection"),
     ("trailer", "frames the message"),
-    ("transfer-encoding", "frames the message: a wrong one lets requests be smuggled"),
+    (
+        "transfer-encoding",
+        "frames the message: a wrong one lets requests be smuggled",
+    ),
     ("upgrade", "belongs to one connection"),
 ];
 
 pub(super) fn check(cx: &mut Cx<'_>, edits: &HeaderEdits, at: &At<'_>) {
     let remove = at.key("remove");
     for (index, name) in edits.remove.iter().enumerate() {
-        fixed(cx, &name.value.0, &remove.index(index));
+        if let Some(message) = fixed(&name.value.0) {
+            cx.error(&remove.index(index), "refused", message);
+        }
     }
     for (key, fields) in [("set", &edits.set), ("add", &edits.add)] {
         let at = at.key(key);
         let mut seen: BTreeMap<String, &str> = BTreeMap::new();
         for name in fields.keys() {
             let at = at.key(name);
-            fixed(cx, name, &at);
+            if let Some(message) = fixed(name) {
+                cx.error_on_key(&at, "refused", message);
+            }
             if let Some(first) = seen.insert(name.to_ascii_lowercase(), name) {
-                cx.error(&at, "duplicate", format!("`{first}` and `{name}` are one header: names do not differ by case"));
+                cx.error_on_key(
+                    &at,
+                    "duplicate",
+                    format!("`{first}` and `{name}` are one header: names do not differ by case"),
+                );
             }
         }
     }
 }
 
-/// `_` counts as `-`: some backends fold the two.
-fn fixed(cx: &mut Cx<'_>, name: &str, at: &At<'_>) {
+/// Why a field cannot be edited. `_` counts as `-`: some backends fold the two.
+fn fixed(name: &str) -> Option<String> {
     let folded = name.to_ascii_lowercase().replace('_', "-");
-    if let Some((_, why)) = FIXED.iter().find(|(fixed, _)| *fixed == folded) {
-        cx.error(at, "refused", format!("`{name}` cannot be edited: it {why}"));
-    }
+    let (_, why) = FIXED.iter().find(|(fixed, _)| *fixed == folded)?;
+    Some(format!("`{name}` cannot be edited: it {why}"))
 }

@@ -1,6 +1,7 @@
 //! Rules of `[[listener]]`.
 
 use super::{Seen, overlap};
+use crate::config::diagnostic::Severity;
 use crate::config::report::Cx;
 use crate::config::schema::{File, Listener};
 use crate::config::tree::{At, Place};
@@ -9,8 +10,13 @@ use std::net::SocketAddr;
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("listener");
-    if file.listener.is_empty() && !cx.is_set(&list) {
-        cx.error_with(&list, "missing_key", "there is no listener", "`[[listener]]` with `bind = \"0.0.0.0:8000\"` accepts clients");
+    if file.listener.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
+        cx.error_with(
+            &list,
+            "missing_key",
+            "there is no listener",
+            "`[[listener]]` with `bind = \"0.0.0.0:8000\"` accepts clients",
+        );
     }
     let mut names = Seen::new();
     let mut sockets = Seen::new();
@@ -23,13 +29,26 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         }
         match listener.bind.as_ref().map(|bind| &bind.value) {
             Some(Bind::Tcp(address)) => {
-                if let Some((other, place)) = bound.iter().find(|(other, _)| overlap(*other, *address)) {
-                    let message = format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
-                    cx.error_with(&bind_at, "duplicate", message, "`[::]` and `0.0.0.0` take the port of every address");
+                if let Some((other, place)) =
+                    bound.iter().find(|(other, _)| overlap(*other, *address))
+                {
+                    let message =
+                        format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
+                    let help = "`[::]` and `0.0.0.0` take the port of every address";
+                    let help = (other != address).then(|| help.to_owned());
+                    cx.tell(
+                        &bind_at.steps(),
+                        Severity::Error,
+                        "duplicate",
+                        message,
+                        help,
+                    );
                 }
                 bound.push((*address, cx.place(&bind_at)));
             }
-            Some(Bind::Unix(path)) => sockets.once(cx, &bind_at, "socket", &path.display().to_string()),
+            Some(Bind::Unix(path)) => {
+                sockets.once(cx, &bind_at, "socket", &path.display().to_string())
+            }
             None => {}
         }
         limits(cx, listener, &at);
@@ -38,14 +57,25 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 
 fn limits(cx: &mut Cx<'_>, listener: &Listener, at: &At<'_>) {
     if listener.target_max.value > listener.head_max.value {
-        let message = format!("a target of {} does not fit into a head of {}", listener.target_max.text, listener.head_max.text);
+        let message = format!(
+            "a target of {} does not fit into a head of {}",
+            listener.target_max.text, listener.head_max.text
+        );
         cx.error(&at.key("target_max"), "contradiction", message);
     }
     for (index, network) in listener.trusted_proxies.iter().enumerate() {
         if network.value.prefix_len() == 0 {
             let list = at.key("trusted_proxies");
-            let message = format!("`{}` believes every client's word about its own address", network.text);
-            cx.warn(&list.index(index), "forgeable", message, "name the networks of your own proxies");
+            let message = format!(
+                "`{}` believes every client's word about its own address",
+                network.text
+            );
+            cx.warn(
+                &list.index(index),
+                "forgeable",
+                message,
+                "name the networks of your own proxies",
+            );
         }
     }
 }

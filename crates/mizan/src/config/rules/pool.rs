@@ -12,8 +12,19 @@ use std::net::SocketAddr;
 const BACKENDS_MAX: usize = 10_000;
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
-    let tcp = |bind: &Bind| if let Bind::Tcp(address) = bind { Some(*address) } else { None };
-    let own: Vec<SocketAddr> = file.listener.iter().filter_map(|listener| listener.bind.as_ref()).filter_map(|bind| tcp(&bind.value)).collect();
+    let tcp = |bind: &Bind| {
+        if let Bind::Tcp(address) = bind {
+            Some(*address)
+        } else {
+            None
+        }
+    };
+    let own: Vec<SocketAddr> = file
+        .listener
+        .iter()
+        .filter_map(|listener| listener.bind.as_ref())
+        .filter_map(|bind| tcp(&bind.value))
+        .collect();
     let pools = At::ROOT.key("pool");
     for (name, pool) in &file.pool {
         let at = pools.key(name);
@@ -29,12 +40,22 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 fn policy(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
     let key_at = at.key("hash_key");
     let has_key = pool.hash_key.is_some() || cx.is_set(&key_at);
-    if pool.policy == Policy::ConsistentHash && !has_key {
+    if pool.policy == Policy::ConsistentHash && !has_key && !cx.is_partial(at) {
         let help = "add `hash_key = \"client_address\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"` or `\"path\"`";
-        cx.warn(&at.key("policy"), "missing_key", "`consistent_hash` without `hash_key` places every request at random", help);
+        cx.warn(
+            &at.key("policy"),
+            "missing_key",
+            "`consistent_hash` without `hash_key` places every request at random",
+            help,
+        );
     }
     if pool.policy != Policy::ConsistentHash && has_key {
-        cx.warn(&key_at, "no_effect", "`hash_key` has an effect with `policy = \"consistent_hash\"` only", "set the policy, or leave it out");
+        cx.warn(
+            &key_at,
+            "no_effect",
+            "`hash_key` has an effect with `policy = \"consistent_hash\"` only",
+            "set the policy, or leave it out",
+        );
     }
     if pool.policy == Policy::RoundRobin
         && let Some((index, _)) = weights(pool).find(|(_, weight)| *weight > 1)
@@ -42,28 +63,49 @@ fn policy(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
         let list = at.key("backends");
         let weight_at = list.index(index);
         let help = "`policy = \"weighted_round_robin\"` heeds them";
-        cx.warn(&weight_at.key("weight"), "no_effect", "`round_robin` ignores weights", help);
+        cx.warn(
+            &weight_at.key("weight"),
+            "no_effect",
+            "`round_robin` ignores weights",
+            help,
+        );
     }
 }
 
 fn weights(pool: &Pool) -> impl Iterator<Item = (usize, u32)> {
-    pool.backends.iter().enumerate().map(|(index, entry)| match entry {
-        BackendEntry::Address(_) => (index, 1),
-        BackendEntry::Full(backend) => (index, backend.weight),
-    })
+    pool.backends
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| match entry {
+            BackendEntry::Address(_) => (index, 1),
+            BackendEntry::Full(backend) => (index, backend.weight),
+        })
 }
 
 fn backends(cx: &mut Cx<'_>, pool: &Pool, own: &[SocketAddr], at: &At<'_>) {
     let list = at.key("backends");
     if pool.backends.len() > BACKENDS_MAX {
-        let message = format!("{} backends are more than the {BACKENDS_MAX} that a pool may have", pool.backends.len());
+        let message = format!(
+            "{} backends are more than the {BACKENDS_MAX} that a pool may have",
+            pool.backends.len()
+        );
         cx.error(&list, "out_of_range", message);
     }
     if cx.list_len(&list) == Some(0) {
-        cx.warn(&list, "empty", "this pool has no backends: its requests are answered 503", "add an address to `backends`");
+        cx.warn(
+            &list,
+            "empty",
+            "this pool has no backends: its requests are answered 503",
+            "add an address to `backends`",
+        );
     }
     if !pool.backends.is_empty() && weights(pool).all(|(_, weight)| weight == 0) {
-        cx.warn(&list, "empty", "every backend has weight 0: requests are answered 503", "a weight of 1 or more takes traffic");
+        cx.warn(
+            &list,
+            "empty",
+            "every backend has weight 0: requests are answered 503",
+            "a weight of 1 or more takes traffic",
+        );
     }
     let mut seen = Seen::new();
     for (index, entry) in pool.backends.iter().enumerate() {
@@ -85,14 +127,20 @@ fn backends(cx: &mut Cx<'_>, pool: &Pool, own: &[SocketAddr], at: &At<'_>) {
             && own.iter().any(|own| leads_to(*address, *own))
         {
             let help = "its requests would come back to Mizan for ever";
-            cx.error_with(&at, "loop", format!("`{address}` is a listener of this configuration"), help);
+            cx.error_with(
+                &at,
+                "loop",
+                format!("`{address}` is a listener of this configuration"),
+                help,
+            );
         }
     }
 }
 
 /// Whether a connection to `address` is accepted by `listener` on this machine, as far as one can tell from here.
 fn leads_to(address: SocketAddr, listener: SocketAddr) -> bool {
-    let same_ip = address.ip() == listener.ip().to_canonical() || (listener.ip().is_unspecified() && address.ip().is_loopback());
+    let same_ip = address.ip() == listener.ip().to_canonical()
+        || (listener.ip().is_unspecified() && address.ip().is_loopback());
     address.port() == listener.port() && same_ip
 }
 
@@ -101,16 +149,30 @@ fn probe(cx: &mut Cx<'_>, health: &Health, at: &At<'_>) {
     let has_path = health.path.is_some() || cx.is_set(&path_at);
     let tcp_at = at.key("tcp");
     if has_path && health.tcp {
-        cx.error(&tcp_at, "contradiction", "a probe is either `GET` of `path`, or `tcp`, not both");
-    } else if !has_path && !health.tcp {
+        cx.error(
+            &tcp_at,
+            "contradiction",
+            "a probe is either `GET` of `path`, or `tcp`, not both",
+        );
+    } else if !has_path && !health.tcp && !cx.is_partial(at) {
         let help = "`path = \"/healthz\"` for a request, or `tcp = true` for a connect";
-        cx.error_with(at, "missing_key", "a health check needs to know what a probe does", help);
+        cx.error_with(
+            at,
+            "missing_key",
+            "a health check needs to know what a probe does",
+            help,
+        );
     }
     if health.tcp && !has_path {
         for key in ["host", "expect", "body"] {
             let at = at.key(key);
             if cx.is_set(&at) {
-                cx.error_with(&at, "contradiction", format!("`{key}` needs an answer, and `tcp` probes do not ask for one"), "use `path` instead of `tcp`");
+                cx.error_with(
+                    &at,
+                    "contradiction",
+                    format!("`{key}` needs an answer, and `tcp` probes do not ask for one"),
+                    "use `path` instead of `tcp`",
+                );
             }
         }
     }
@@ -119,19 +181,38 @@ fn probe(cx: &mut Cx<'_>, health: &Health, at: &At<'_>) {
 fn numbers(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
     let ejection = &pool.ejection;
     if ejection.time.value > ejection.time_max.value {
-        let message = format!("`time` ({}) is longer than `time_max` ({})", ejection.time.text, ejection.time_max.text);
+        let message = format!(
+            "`time` ({}) is longer than `time_max` ({})",
+            ejection.time.text, ejection.time_max.text
+        );
         let at = at.key("ejection");
-        let key = if cx.is_set(&at.key("time")) { "time" } else { "time_max" };
+        let key = if cx.is_set(&at.key("time")) {
+            "time"
+        } else {
+            "time_max"
+        };
         cx.error(&at.key(key), "contradiction", message);
     }
     let retry = &pool.retry;
     let at = at.key("retry");
     if retry.backoff.value > retry.backoff_max.value {
-        let message = format!("`backoff` ({}) is longer than `backoff_max` ({})", retry.backoff.text, retry.backoff_max.text);
-        let key = if cx.is_set(&at.key("backoff")) { "backoff" } else { "backoff_max" };
+        let message = format!(
+            "`backoff` ({}) is longer than `backoff_max` ({})",
+            retry.backoff.text, retry.backoff_max.text
+        );
+        let key = if cx.is_set(&at.key("backoff")) {
+            "backoff"
+        } else {
+            "backoff_max"
+        };
         cx.error(&at.key(key), "contradiction", message);
     }
     if retry.tries_max == 1 && !retry.statuses.is_empty() {
-        cx.warn(&at.key("statuses"), "no_effect", "`statuses` has no effect: `tries_max = 1` is no retry", "raise `tries_max`");
+        cx.warn(
+            &at.key("statuses"),
+            "no_effect",
+            "`statuses` has no effect: `tries_max = 1` is no retry",
+            "raise `tries_max`",
+        );
     }
 }

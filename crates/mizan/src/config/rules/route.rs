@@ -4,7 +4,7 @@ use super::{Seen, edits, for_each};
 use crate::config::report::Cx;
 use crate::config::schema::{File, Route, ValueMatch};
 use crate::config::text::PathText;
-use crate::config::tree::{At, Place};
+use crate::config::tree::At;
 use crate::snapshot::route::NormalPath;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,16 @@ const ACTIONS: [&str; 4] = ["pool", "split", "redirect", "respond"];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("route");
-    if file.route.is_empty() && !cx.is_set(&list) {
+    if file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
         let help = "`[[route]]` with `pool = \"NAME\"` sends them to a pool";
-        cx.warn(&list, "empty", "there is no route: every request is answered 404", help);
+        cx.warn(
+            &list,
+            "empty",
+            "there is no route: every request is answered 404",
+            help,
+        );
     }
     let mut names = Seen::new();
-    let mut matches: BTreeMap<String, Place> = BTreeMap::new();
     let mut used: BTreeSet<&str> = BTreeSet::new();
     for (index, route) in file.route.iter().enumerate() {
         let at = list.index(index);
@@ -32,21 +36,57 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         edits::check(cx, &route.request_headers, &at.key("request_headers"));
         edits::check(cx, &route.response_headers, &at.key("response_headers"));
         rewrite(cx, route, &at);
-        if let Some(place) = matches.get(&signature(route)) {
+    }
+    // While something is refused, whatever is missing may be what was refused.
+    if !cx.report.has_errors() {
+        shadowed(cx, file, &list);
+        unused(cx, file, &used);
+    }
+}
+
+fn shadowed(cx: &mut Cx<'_>, file: &File, list: &At<'_>) {
+    let mut first: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, route) in file.route.iter().enumerate() {
+        let at = list.index(index);
+        if let Some(first) = first.get(&signature(route)) {
+            let place = cx.place(&list.index(*first));
+            let message = format!(
+                "this route is never reached: the one at {} matches the same",
+                cx.shown(&place)
+            );
             let help = "routes with equal conditions are tried in the order of the file, and the first takes all";
-            cx.warn(&at, "shadowed", format!("this route is never reached: the one at {} matches the same", cx.shown(place)), help);
+            cx.warn(&at, "shadowed", message, help);
         } else {
-            matches.insert(signature(route), cx.place(&at));
+            first.insert(signature(route), index);
         }
     }
+}
+
+fn unused(cx: &mut Cx<'_>, file: &File, used: &BTreeSet<&str>) {
     let pools = At::ROOT.key("pool");
-    for name in file.pool.keys().filter(|name| !used.contains(name.as_str())) {
-        cx.warn(&pools.key(name), "unused", format!("no route uses pool `{name}`"), "its backends are probed all the same");
+    for name in file
+        .pool
+        .keys()
+        .filter(|name| !used.contains(name.as_str()))
+    {
+        cx.warn(
+            &pools.key(name),
+            "unused",
+            format!("no route uses pool `{name}`"),
+            "its backends are probed all the same",
+        );
     }
 }
 
 fn listeners(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
-    let names = || file.listener.iter().filter_map(|listener| listener.name.as_deref().or(listener.bind.as_ref().map(|bind| bind.text.as_str())));
+    let names = || {
+        file.listener.iter().filter_map(|listener| {
+            listener
+                .name
+                .as_deref()
+                .or(listener.bind.as_ref().map(|bind| bind.text.as_str()))
+        })
+    };
     for_each(&route.listener, &at.key("listener"), |name, at| {
         if !names().any(|known| known == name) {
             let known: Vec<&str> = names().collect();
@@ -58,31 +98,54 @@ fn listeners(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
 }
 
 fn conditions(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
-    let given: Vec<&str> = ["path", "prefix", "regex"].into_iter().filter(|key| cx.is_set(&at.key(key))).collect();
+    let given: Vec<&str> = ["path", "prefix", "regex"]
+        .into_iter()
+        .filter(|key| cx.is_set(&at.key(key)))
+        .collect();
     if let [first, second, ..] = given.as_slice() {
-        let message = format!("a route has one of `path`, `prefix` and `regex`; `{first}` is there already");
+        let message =
+            format!("a route has one of `path`, `prefix` and `regex`; `{first}` is there already");
         cx.error(&at.key(second), "contradiction", message);
     }
     for (key, path) in [("path", &route.path), ("prefix", &route.prefix)] {
-        let odd = path.as_ref().and_then(|path| NormalPath::parse(path.text.as_bytes()).ok()).and_then(|(_, odd)| odd);
+        let odd = path
+            .as_ref()
+            .and_then(|path| NormalPath::parse(path.text.as_bytes()).ok())
+            .and_then(|(_, odd)| odd);
         if let (Some(odd), false) = (odd, route.allow_odd_path) {
             let message = format!("this route is never reached: {odd}, which is answered 400");
-            cx.warn(&at.key(key), "no_effect", message, "`allow_odd_path = true` lets such paths through");
+            cx.warn(
+                &at.key(key),
+                "no_effect",
+                message,
+                "`allow_odd_path = true` lets such paths through",
+            );
         }
     }
     for (key, values) in [("header", &route.header), ("query", &route.query)] {
         let at = at.key(key);
         for (name, value) in values {
             if matches!(value, ValueMatch::Present(false)) {
-                cx.error_with(&at.key(name), "bad_value", format!("`false` is no condition; only the presence of a {key} can be asked for"), "write `true`, a value, or `{ regex = \"…\" }`");
+                cx.error_with(
+                    &at.key(name),
+                    "bad_value",
+                    format!(
+                        "`false` is no condition; only the presence of a {key} can be asked for"
+                    ),
+                    "write `true`, a value, or `{ regex = \"…\" }`",
+                );
             }
         }
     }
 }
 
 fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
-    let given: Vec<&str> = ACTIONS.into_iter().filter(|key| cx.is_set(&at.key(key))).collect();
+    let given: Vec<&str> = ACTIONS
+        .into_iter()
+        .filter(|key| cx.is_set(&at.key(key)))
+        .collect();
     match given.as_slice() {
+        [] if cx.is_partial(at) => {}
         [] => {
             let help = "`pool = \"NAME\"`, `split`, `redirect` or `respond`";
             cx.error_with(at, "missing_key", "this route does nothing", help);
@@ -90,14 +153,30 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
         [_] => {}
         [first, others @ ..] => {
             for other in others {
-                let message = format!("a route does one thing; `{other}` cannot stand beside `{first}`");
-                cx.error_with(&at.key(other), "contradiction", message, "make two routes of it, or leave one out");
+                let message =
+                    format!("a route does one thing; `{other}` cannot stand beside `{first}`");
+                cx.error_with(
+                    &at.key(other),
+                    "contradiction",
+                    message,
+                    "make two routes of it, or leave one out",
+                );
             }
         }
     }
     if let ["redirect" | "respond"] = given.as_slice() {
-        let only_forwarding = ["split_key", "request_headers", "rewrite", "timeouts", "body_max"];
-        for key in only_forwarding.into_iter().filter(|key| cx.is_set(&at.key(key))).collect::<Vec<_>>() {
+        let only_forwarding = [
+            "split_key",
+            "request_headers",
+            "rewrite",
+            "timeouts",
+            "body_max",
+        ];
+        for key in only_forwarding
+            .into_iter()
+            .filter(|key| cx.is_set(&at.key(key)))
+            .collect::<Vec<_>>()
+        {
             let message = format!("`{key}` has no effect: this route forwards nothing");
             cx.warn(&at.key(key), "no_effect", message, "leave it out");
         }
@@ -107,20 +186,37 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
         && !respond.body.is_empty()
     {
         let at = at.key("respond");
-        cx.error(&at.key("body"), "contradiction", format!("an answer with status {} has no body", respond.status));
+        cx.error(
+            &at.key("body"),
+            "contradiction",
+            format!("an answer with status {} has no body", respond.status),
+        );
     }
     if given == ["pool"] && cx.is_set(&at.key("split_key")) {
-        cx.warn(&at.key("split_key"), "no_effect", "`split_key` has no effect without `split`", "`hash_key` of the pool places requests within it");
+        cx.warn(
+            &at.key("split_key"),
+            "no_effect",
+            "`split_key` has no effect without `split`",
+            "`hash_key` of the pool places requests within it",
+        );
     }
 }
 
-fn pools<'f>(cx: &mut Cx<'_>, file: &'f File, route: &'f Route, at: &At<'_>, used: &mut BTreeSet<&'f str>) {
+fn pools<'f>(
+    cx: &mut Cx<'_>,
+    file: &'f File,
+    route: &'f Route,
+    at: &At<'_>,
+    used: &mut BTreeSet<&'f str>,
+) {
     let mut refer = |cx: &mut Cx<'_>, name: &'f str, at: &At<'_>| {
         used.insert(name);
         let pools = At::ROOT.key("pool");
         if !file.pool.contains_key(name) && !cx.is_set(&pools.key(name)) {
             let message = format!("there is no pool `{}`", name.escape_debug());
-            let message = cx.report.suggest(message, name, file.pool.keys().map(String::as_str));
+            let message = cx
+                .report
+                .suggest(message, name, file.pool.keys().map(String::as_str));
             cx.error(at, "unknown_name", message);
         }
     };
@@ -139,29 +235,55 @@ fn pools<'f>(cx: &mut Cx<'_>, file: &'f File, route: &'f Route, at: &At<'_>, use
     }
     let all_known = parts.iter().all(|part| part.weight.is_some());
     if all_known && parts.iter().all(|part| part.weight == Some(0)) {
-        let message = if parts.is_empty() { "a split needs a pool" } else { "a split needs a weight above 0" };
+        let message = if parts.is_empty() {
+            "a split needs a pool"
+        } else {
+            "a split needs a weight above 0"
+        };
         cx.error(&list, "bad_value", message);
     }
 }
 
 fn rewrite(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
-    let Some(rewrite) = &route.rewrite else { return };
+    let Some(rewrite) = &route.rewrite else {
+        return;
+    };
     let prefix_at = at.key("prefix");
     let at = at.key("rewrite");
     let has = |cx: &Cx<'_>, key: &str| cx.is_set(&at.key(key));
     let (prefix, regex, to) = (has(cx, "prefix"), has(cx, "regex"), has(cx, "to"));
     if prefix && (regex || to) {
-        cx.error(&at.key("prefix"), "contradiction", "a rewrite has either `prefix`, or `regex` and `to`");
+        cx.error(
+            &at.key("prefix"),
+            "contradiction",
+            "a rewrite has either `prefix`, or `regex` and `to`",
+        );
     } else if prefix && !cx.is_set(&prefix_at) {
         let help = "give the route a `prefix`, or use `rewrite = { regex = \"…\", to = \"…\" }`";
-        cx.error_with(&at.key("prefix"), "contradiction", "`rewrite.prefix` replaces the route's `prefix`, and there is none", help);
-    } else if !prefix && !(regex && to) {
-        cx.error_with(&at, "missing_key", "a rewrite needs `prefix`, or `regex` and `to`", "`rewrite = { regex = \"^/old/(.*)\", to = \"/new/$1\" }`");
+        cx.error_with(
+            &at.key("prefix"),
+            "contradiction",
+            "`rewrite.prefix` replaces the route's `prefix`, and there is none",
+            help,
+        );
+    } else if !prefix && !(regex && to) && !cx.is_partial(&at) {
+        cx.error_with(
+            &at,
+            "missing_key",
+            "a rewrite needs `prefix`, or `regex` and `to`",
+            "`rewrite = { regex = \"^/old/(.*)\", to = \"/new/$1\" }`",
+        );
     }
     if let Some(to) = &rewrite.to
-        && let Some(bad) = to.chars().find(|c| c.is_ascii_control() || *c == ' ' || !c.is_ascii() || *c == '#' || *c == '?')
+        && let Some(bad) = to
+            .chars()
+            .find(|c| c.is_ascii_control() || *c == ' ' || !c.is_ascii() || *c == '#' || *c == '?')
     {
-        cx.error(&at.key("to"), "bad_value", format!("`{}` cannot stand in a path", bad.escape_debug()));
+        cx.error(
+            &at.key("to"),
+            "bad_value",
+            format!("`{}` cannot stand in a path", bad.escape_debug()),
+        );
     }
 }
 
@@ -181,13 +303,25 @@ fn signature(route: &Route) -> String {
     let value = |value: &ValueMatch| match value {
         ValueMatch::Present(_) => "there".to_owned(),
         ValueMatch::Exact(text) => format!("= {text:?}"),
-        ValueMatch::Regex(regex) => format!("~ {:?}", regex.regex.as_ref().map(|regex| &regex.text)),
+        ValueMatch::Regex(regex) => {
+            format!("~ {:?}", regex.regex.as_ref().map(|regex| &regex.text))
+        }
     };
     let listeners = sorted(route.listener.as_slice().iter());
     let hosts = sorted(route.host.as_slice().iter().map(|host| &host.value));
     let methods = sorted(route.method.as_slice().iter().map(|method| &method.text));
-    let headers = sorted(route.header.iter().map(|(name, wanted)| (name.to_ascii_lowercase(), value(wanted))));
-    let query = sorted(route.query.iter().map(|(name, wanted)| (name, value(wanted))));
+    let headers = sorted(
+        route
+            .header
+            .iter()
+            .map(|(name, wanted)| (name.to_ascii_lowercase(), value(wanted))),
+    );
+    let query = sorted(
+        route
+            .query
+            .iter()
+            .map(|(name, wanted)| (name, value(wanted))),
+    );
     let client = sorted(route.client.as_slice().iter().map(|network| network.value));
     [listeners, hosts, path, methods, headers, query, client].join("\n")
 }

@@ -122,6 +122,10 @@ pub(in super::super) struct MinRate {
 
 impl Default for MinRate {
     fn default() -> Self {
-        Self { upload: Text::preset("256B"), download: Text::preset("256B"), grace: Text::preset("5s") }
+        Self {
+            upload: Text::preset("256B"),
+            download: Text::preset("256B"),
+            grace: Text::preset("5s"),
+        }
     }
 }

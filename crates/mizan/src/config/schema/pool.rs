@@ -107,7 +107,12 @@ pub(in super::super) struct Backend {
 
 impl Default for Backend {
     fn default() -> Self {
-        Self { address: None, weight: 1, version: None, in_flight_max: None }
+        Self {
+            address: None,
+            weight: 1,
+            version: None,
+            in_flight_max: None,
+        }
     }
 }
 
@@ -196,7 +201,13 @@ pub(in super::super) struct Ejection {
 impl Default for Ejection {
     fn default() -> Self {
         let (time, time_max) = (Text::preset("30s"), Text::preset("300s"));
-        Self { enabled: true, failures: 5, time, time_max, max_ejected: 0.5 }
+        Self {
+            enabled: true,
+            failures: 5,
+            time,
+            time_max,
+            max_ejected: 0.5,
+        }
     }
 }
 
@@ -238,7 +249,7 @@ impl Default for PoolTimeouts {
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct Retry {
     /// Tries in all, the first included; 1: no retry.
-    #[schemars(range(min = 1, max = 10))]
+    #[schemars(range(min = 1, max = 8))]
     pub(in super::super) tries_max: u32,
     /// Whether a reset before a byte of the answer reached the client is retried (idempotent methods).
     pub(in super::super) reset: bool,
@@ -294,7 +305,10 @@ pub(in super::super) struct Keepalive {
 
 impl Default for Keepalive {
     fn default() -> Self {
-        Self { idle_timeout: Text::preset("4s"), idle_max: 256 }
+        Self {
+            idle_timeout: Text::preset("4s"),
+            idle_max: 256,
+        }
     }
 }
 
@@ -312,7 +326,10 @@ pub(in super::super) struct Queue {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { requests_max: 1024, timeout: Text::preset("1s") }
+        Self {
+            requests_max: 1024,
+            timeout: Text::preset("1s"),
+        }
     }
 }
 

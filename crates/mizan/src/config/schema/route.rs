@@ -1,7 +1,10 @@
 //! `[[route]]`.
 
 use super::{NetworkList, OneOrMany};
-use crate::config::text::{BytesOrUnlimited, ContentType, HeaderName, HeaderValue, Location, Method, PathText, Pattern, Text, Time};
+use crate::config::text::{
+    BytesOrUnlimited, ContentType, HeaderName, HeaderValue, Location, Method, PathText, Pattern,
+    Text, Time,
+};
 use crate::snapshot::HashKey;
 use crate::snapshot::route::HostMatch;
 use schemars::JsonSchema;
@@ -24,7 +27,7 @@ pub(in super::super) struct Route {
     pub(in super::super) path: Option<Text<PathText>>,
     /// Whole segments at the path's front: `/api` matches `/api` and `/api/x`, not `/apix`; a slash at its end makes no difference.
     pub(in super::super) prefix: Option<Text<PathText>>,
-    /// A regular expression for the whole path.
+    /// A regular expression for the whole path; looked at after all paths and prefixes of the same host.
     pub(in super::super) regex: Option<Text<Pattern>>,
     /// Methods; unset: all.
     pub(in super::super) method: OneOrMany<Text<Method>>,
@@ -111,7 +114,10 @@ pub(in super::super) struct Redirect {
 
 impl Default for Redirect {
     fn default() -> Self {
-        Self { status: 308, location: None }
+        Self {
+            status: 308,
+            location: None,
+        }
     }
 }
 
@@ -131,7 +137,11 @@ pub(in super::super) struct Respond {
 
 impl Default for Respond {
     fn default() -> Self {
-        Self { status: 200, body: String::new(), content_type: Text::preset("text/plain; charset=utf-8") }
+        Self {
+            status: 200,
+            body: String::new(),
+            content_type: Text::preset("text/plain; charset=utf-8"),
+        }
     }
 }
 
@@ -204,6 +214,9 @@ pub(in super::super) struct ErrorPageTable {
 
 impl Default for ErrorPageTable {
     fn default() -> Self {
-        Self { body: String::new(), content_type: Text::preset("text/html; charset=utf-8") }
+        Self {
+            body: String::new(),
+            content_type: Text::preset("text/html; charset=utf-8"),
+        }
     }
 }

@@ -28,7 +28,8 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 
 impl Meaning for Bind {
     const FORMAT: &'static str = "bind";
-    const WHAT: &'static str = "an address such as \"0.0.0.0:8000\", \"[::]:8000\" or \"unix:/run/app.sock\"";
+    const WHAT: &'static str =
+        "an address such as \"0.0.0.0:8000\", \"[::]:8000\" or \"unix:/run/app.sock\"";
 
     fn read(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
@@ -55,7 +56,15 @@ impl Meaning for BindOrOff {
         if text == "off" {
             return Ok(Self(None));
         }
-        socket_address(text).map(|address| Self(Some(address)))
+        let nearest = super::super::suggest::nearest(text, ["off"]);
+        let address = socket_address(text).map_err(|message| {
+            if nearest.is_some() {
+                did_you_mean(message, nearest)
+            } else {
+                message
+            }
+        });
+        address.map(|address| Self(Some(address)))
     }
 }
 
@@ -90,7 +99,10 @@ impl Meaning for IpNet {
             }
         })?;
         if network != network.trunc() {
-            return Err(did_you_mean(format!("`{text}` has bits behind its prefix length"), Some(network.trunc())));
+            return Err(did_you_mean(
+                format!("`{text}` has bits behind its prefix length"),
+                Some(network.trunc()),
+            ));
         }
         Ok(network)
     }
@@ -98,7 +110,8 @@ impl Meaning for IpNet {
 
 impl Meaning for BackendAddress {
     const FORMAT: &'static str = "backend_address";
-    const WHAT: &'static str = "an address such as \"10.0.0.1:8080\", \"app.local:8080\" or \"unix:/run/app.sock\"";
+    const WHAT: &'static str =
+        "an address such as \"10.0.0.1:8080\", \"app.local:8080\" or \"unix:/run/app.sock\"";
 
     fn read(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
@@ -106,21 +119,37 @@ impl Meaning for BackendAddress {
         }
         let (bare, port) = without_scheme_and_path(text)?;
         if bare != text {
-            let part = if text.contains("://") { "scheme" } else { "path" };
-            let meant = if bare.contains(':') { bare.to_owned() } else { format!("{bare}:{port}") };
-            return Err(did_you_mean(format!("a backend's address has no {part}"), Some(meant)));
+            let part = if text.contains("://") {
+                "scheme"
+            } else {
+                "path"
+            };
+            let meant = if bare.contains(':') {
+                bare.to_owned()
+            } else {
+                format!("{bare}:{port}")
+            };
+            return Err(did_you_mean(
+                format!("a backend's address has no {part}"),
+                Some(meant),
+            ));
         }
         if let Ok(address) = text.parse::<SocketAddr>() {
             return usable(address).map(Self::Ip);
         }
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Err(did_you_mean(format!("`{text}` lacks its port"), Some(SocketAddr::new(address, 80))));
+            return Err(did_you_mean(
+                format!("`{text}` lacks its port"),
+                Some(SocketAddr::new(address, 80)),
+            ));
         }
         let Some((host, port)) = text.rsplit_once(':') else {
             let meant = host_name(text).ok().map(|host| format!("{host}:80"));
             return Err(did_you_mean(format!("`{text}` lacks its port"), meant));
         };
-        let port: u16 = port.parse().map_err(|_| format!("`{port}` is no port; ports go from 1 to 65535"))?;
+        let port: u16 = port
+            .parse()
+            .map_err(|_| format!("`{port}` is no port; ports go from 1 to 65535"))?;
         if port == 0 {
             return Err("port 0 cannot be connected to; ports go from 1 to 65535".to_owned());
         }
@@ -141,7 +170,10 @@ fn without_scheme_and_path(text: &str) -> Result<(&str, u16), String> {
 
 fn usable(address: SocketAddr) -> Result<SocketAddr, String> {
     if address.ip().is_unspecified() {
-        return Err(format!("`{}` stands for every address; a backend needs one of its own, such as `127.0.0.1`", address.ip()));
+        return Err(format!(
+            "`{}` stands for every address; a backend needs one of its own, such as `127.0.0.1`",
+            address.ip()
+        ));
     }
     if address.port() == 0 {
         return Err("port 0 cannot be connected to; ports go from 1 to 65535".to_owned());
@@ -154,14 +186,22 @@ fn host_name(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
     let name = text.strip_suffix('.').unwrap_or(text);
-    let looks_like_ip = name.split('.').next_back().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()));
+    let looks_like_ip = name
+        .split('.')
+        .next_back()
+        .is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()));
     if name.len() > 253 || looks_like_ip || !name.split('.').all(is_label) {
-        return Err(format!("`{}` is neither an IP address nor a host name", text.escape_debug()));
+        return Err(format!(
+            "`{}` is neither an IP address nor a host name",
+            text.escape_debug()
+        ));
     }
     Ok(name.to_ascii_lowercase())
 }
@@ -170,12 +210,18 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
-    let message = format!("`{}` is no address such as `0.0.0.0:8000`", text.escape_debug());
+    let message = format!(
+        "`{}` is no address such as `0.0.0.0:8000`",
+        text.escape_debug()
+    );
     if let Ok(port) = text.trim_start_matches(['*', ':']).parse::<u16>() {
         return Err(did_you_mean(message, Some(format!("0.0.0.0:{port}"))));
     }
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Err(did_you_mean(format!("`{text}` lacks its port"), Some(SocketAddr::new(address, 8000))));
+        return Err(did_you_mean(
+            format!("`{text}` lacks its port"),
+            Some(SocketAddr::new(address, 8000)),
+        ));
     }
     if let Some((host, port)) = text.rsplit_once(':') {
         if port.parse::<u32>().is_ok_and(|port| port > 65_535) {
@@ -193,10 +239,16 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
 
 fn unix_path(path: &str) -> Result<PathBuf, String> {
     if !path.starts_with('/') {
-        return Err(format!("the path of a Unix socket is absolute; `{}` is not", path.escape_debug()));
+        return Err(format!(
+            "the path of a Unix socket is absolute; `{}` is not",
+            path.escape_debug()
+        ));
     }
     if path.len() > UNIX_PATH_BYTES_MAX {
-        return Err(format!("the path of a Unix socket has at most {UNIX_PATH_BYTES_MAX} bytes; this one has {}", path.len()));
+        return Err(format!(
+            "the path of a Unix socket has at most {UNIX_PATH_BYTES_MAX} bytes; this one has {}",
+            path.len()
+        ));
     }
     if path.contains('\0') {
         return Err("the path of a Unix socket must not hold a NUL".to_owned());

@@ -57,7 +57,10 @@ impl Meaning for PathText {
 
     fn read(text: &str) -> Result<Self, String> {
         if !text.starts_with('/') {
-            return Err(did_you_mean("a path begins with `/`".to_owned(), Some(format!("/{text}"))));
+            return Err(did_you_mean(
+                "a path begins with `/`".to_owned(),
+                Some(format!("/{text}")),
+            ));
         }
         if let Some(at) = text.find(['?', '#']) {
             let message = format!("a path is matched without its `{}` part", &text[at..=at]);
@@ -90,7 +93,11 @@ impl Meaning for Pattern {
     const WHAT: &'static str = "a regular expression such as \"/item/[0-9]+\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        let build = |pattern: &str| RegexBuilder::new(pattern).size_limit(REGEX_BYTES_MAX).build();
+        let build = |pattern: &str| {
+            RegexBuilder::new(pattern)
+                .size_limit(REGEX_BYTES_MAX)
+                .build()
+        };
         let anywhere = build(text).map_err(|error| regex_message(&error))?;
         let whole = build(&format!(r"\A(?:{text})\z")).map_err(|error| regex_message(&error))?;
         Ok(Self { whole, anywhere })
@@ -100,10 +107,17 @@ impl Meaning for Pattern {
 /// The last line of the regex crate's drawing; the text itself is marked by our own.
 fn regex_message(error: &regex::Error) -> String {
     match error {
-        regex::Error::CompiledTooBig(limit) => format!("this regular expression needs more than {limit} bytes of memory"),
+        regex::Error::CompiledTooBig(limit) => {
+            format!("this regular expression needs more than {limit} bytes of memory")
+        }
         other => {
             let text = other.to_string();
-            let reason = text.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
+            let reason = text
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .trim()
+                .trim_start_matches("error: ");
             format!("not a regular expression: {reason}")
         }
     }
@@ -118,10 +132,16 @@ impl Meaning for HeaderName {
             return Err("a header's name must not be empty".to_owned());
         }
         if let Some(name) = text.strip_suffix(':') {
-            return Err(did_you_mean("a header's name is written without its colon".to_owned(), Some(name)));
+            return Err(did_you_mean(
+                "a header's name is written without its colon".to_owned(),
+                Some(name),
+            ));
         }
         match text.chars().find(|c| !is_token_char(*c)) {
-            Some(bad) => Err(format!("`{}` cannot stand in a header's name", bad.escape_debug())),
+            Some(bad) => Err(format!(
+                "`{}` cannot stand in a header's name",
+                bad.escape_debug()
+            )),
             None => Ok(Self(text.to_ascii_lowercase())),
         }
     }
@@ -139,7 +159,9 @@ impl Meaning for HeaderValue {
     fn read(text: &str) -> Result<Self, String> {
         if let Some(bad) = text.chars().find(|c| c.is_control() && *c != '\t') {
             let bad = bad.escape_debug();
-            return Err(format!("`{bad}` cannot stand in a header's value: it would end the field or the message"));
+            return Err(format!(
+                "`{bad}` cannot stand in a header's value: it would end the field or the message"
+            ));
         }
         if text.trim_matches([' ', '\t']) != text {
             return Err("a header's value has no space at its ends: readers strip it".to_owned());
@@ -156,7 +178,9 @@ impl Meaning for ContentType {
         HeaderValue::read(text)?;
         let essence = text.split(';').next().unwrap_or(text).trim_end();
         let is_type = essence.split_once('/').is_some_and(|(kind, subtype)| {
-            [kind, subtype].iter().all(|part| !part.is_empty() && part.chars().all(is_token_char))
+            [kind, subtype]
+                .iter()
+                .all(|part| !part.is_empty() && part.chars().all(is_token_char))
         });
         if !is_type {
             return Err(format!("`{text}` is no media type such as `text/plain`"));
@@ -171,37 +195,59 @@ impl Meaning for HostMatch {
 
     fn read(text: &str) -> Result<Self, String> {
         if text == "*" {
-            return Err("`*` alone is not needed: a route without `host` holds for every host".to_owned());
+            return Err(
+                "`*` alone is not needed: a route without `host` holds for every host".to_owned(),
+            );
         }
         if let Some((_, rest)) = text.split_once("://") {
             let host = rest.split(['/', ':']).next().unwrap_or(rest);
             return Err(did_you_mean("a host has no scheme".to_owned(), Some(host)));
         }
-        let (wildcard, name) = text.strip_prefix("*.").map_or((false, text), |name| (true, name));
+        let (wildcard, name) = text
+            .strip_prefix("*.")
+            .map_or((false, text), |name| (true, name));
         if name.contains('*') {
-            return Err(format!("`{text}`: the `*` stands for whole labels at the front, as in `*.example.org`"));
+            return Err(format!(
+                "`{text}`: the `*` stands for whole labels at the front, as in `*.example.org`"
+            ));
         }
-        let bracketed = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let bracketed = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
         if let Some(address) = bracketed {
-            let address = address.parse::<std::net::Ipv6Addr>().map_err(|_| format!("`{text}` is no IPv6 address"))?;
+            let address = address
+                .parse::<std::net::Ipv6Addr>()
+                .map_err(|_| format!("`{text}` is no IPv6 address"))?;
             return Ok(Self::Exact(format!("[{address}]")));
         }
         if let Some((host, port)) = name.rsplit_once(':')
             && port.bytes().all(|b| b.is_ascii_digit())
         {
-            return Err(did_you_mean("a host is matched without its port".to_owned(), Some(host)));
+            return Err(did_you_mean(
+                "a host is matched without its port".to_owned(),
+                Some(host),
+            ));
         }
         if !name.is_ascii() {
-            return Err(format!("`{text}` is not ASCII: write the name as it is sent (its `xn--` form)"));
+            return Err(format!(
+                "`{text}` is not ASCII: write the name as it is sent (its `xn--` form)"
+            ));
         }
         let is_label = |label: &str| {
-            (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            (1..=63).contains(&label.len())
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         };
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         if name.len() > 253 || !name.split('.').all(is_label) {
             return Err(format!("`{}` is no host name", text.escape_debug()));
         }
-        Ok(if wildcard { Self::Wildcard(name) } else { Self::Exact(name) })
+        Ok(if wildcard {
+            Self::Wildcard(name)
+        } else {
+            Self::Exact(name)
+        })
     }
 }
 
@@ -210,13 +256,21 @@ impl Meaning for Method {
     const WHAT: &'static str = "a method such as \"GET\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        const KNOWN: [&str; 8] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+        const KNOWN: [&str; 8] = [
+            "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE",
+        ];
         if text.is_empty() || !text.chars().all(is_token_char) {
-            return Err(format!("`{}` is no method such as `GET`", text.escape_debug()));
+            return Err(format!(
+                "`{}` is no method such as `GET`",
+                text.escape_debug()
+            ));
         }
         let upper = text.to_ascii_uppercase();
         if upper != text && KNOWN.contains(&upper.as_str()) {
-            return Err(did_you_mean(format!("methods are case-sensitive; no client sends `{text}`"), Some(upper)));
+            return Err(did_you_mean(
+                format!("methods are case-sensitive; no client sends `{text}`"),
+                Some(upper),
+            ));
         }
         if upper == "CONNECT" {
             return Err("CONNECT is never routed: Mizan is no forward proxy".to_owned());
@@ -232,15 +286,27 @@ impl Meaning for StatusRange {
     fn read(text: &str) -> Result<Self, String> {
         let status = |text: &str| match text.trim().parse::<u16>() {
             Ok(status @ 100..=599) => Ok(status),
-            _ => Err(format!("`{}` is no status; they go from 100 to 599, ranges are written `200-399`", text.escape_debug())),
+            _ => Err(format!(
+                "`{}` is no status; they go from 100 to 599, ranges are written `200-399`",
+                text.escape_debug()
+            )),
         };
-        if let Some(class) = text.strip_suffix("xx").filter(|class| matches!(*class, "1" | "2" | "3" | "4" | "5")) {
-            return Err(did_you_mean(format!("`{text}` is no range"), Some(format!("{class}00-{class}99"))));
+        if let Some(class) = text
+            .strip_suffix("xx")
+            .filter(|class| matches!(*class, "1" | "2" | "3" | "4" | "5"))
+        {
+            return Err(did_you_mean(
+                format!("`{text}` is no range"),
+                Some(format!("{class}00-{class}99")),
+            ));
         }
         let (low, high) = text.split_once(['-', '–']).unwrap_or((text, text));
         let (low, high) = (status(low)?, status(high)?);
         if low > high {
-            return Err(did_you_mean(format!("`{text}` runs backwards"), Some(format!("{high}-{low}"))));
+            return Err(did_you_mean(
+                format!("`{text}` runs backwards"),
+                Some(format!("{high}-{low}")),
+            ));
         }
         Ok(Self(low, high))
     }
@@ -253,7 +319,10 @@ impl Meaning for ErrorStatus {
     fn read(text: &str) -> Result<Self, String> {
         match text.parse::<u16>() {
             Ok(status @ 400..=599) => Ok(Self(status)),
-            _ => Err(format!("`{}` is not the status of an error (400 to 599)", text.escape_debug())),
+            _ => Err(format!(
+                "`{}` is not the status of an error (400 to 599)",
+                text.escape_debug()
+            )),
         }
     }
 }
@@ -272,12 +341,22 @@ impl Meaning for Location {
         }
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
-            let Some((name, tail)) = rest[at..].strip_prefix('{').and_then(|open| open.split_once('}')) else {
-                return Err("a brace without its partner; write `%7B` or `%7D` for one that is meant".to_owned());
+            let Some((name, tail)) = rest[at..]
+                .strip_prefix('{')
+                .and_then(|open| open.split_once('}'))
+            else {
+                return Err(
+                    "a brace without its partner; write `%7B` or `%7D` for one that is meant"
+                        .to_owned(),
+                );
             };
             if !PLACEHOLDERS.contains(&name) {
-                let near = super::super::suggest::nearest(name, PLACEHOLDERS).map(|near| format!("{{{near}}}"));
-                return Err(did_you_mean(format!("`{{{name}}}` stands for nothing"), near));
+                let near = super::super::suggest::nearest(name, PLACEHOLDERS)
+                    .map(|near| format!("{{{near}}}"));
+                return Err(did_you_mean(
+                    format!("`{{{name}}}` stands for nothing"),
+                    near,
+                ));
             }
             rest = tail;
         }

@@ -97,15 +97,27 @@ impl Meaning for Time {
         let mut rest = text;
         let mut last_unit = u64::MAX;
         while !rest.is_empty() || text.is_empty() {
-            let (number, unit, tail) = part(rest).ok_or_else(|| not_read(text, "a duration", "2s"))?;
+            let (number, unit, tail) =
+                part(rest).ok_or_else(|| not_read(text, "a duration", "2s"))?;
             let Some(factor) = factor(unit, &TIME_UNITS) else {
-                return Err(bad_unit(text, number, unit, "s", "ms, s, m, h, d", &TIME_ALIASES));
+                return Err(bad_unit(
+                    text,
+                    number,
+                    unit,
+                    "s",
+                    "ms, s, m, h, d",
+                    &TIME_ALIASES,
+                ));
             };
             if factor >= last_unit {
-                return Err(format!("`{text}` is no duration: units go from the largest to the smallest, each once, as in `1m30s`"));
+                return Err(format!(
+                    "`{text}` is no duration: units go from the largest to the smallest, each once, as in `1m30s`"
+                ));
             }
             last_unit = factor;
-            nanos = scaled(number, factor).and_then(|part| nanos.checked_add(part)).ok_or_else(|| format!("`{text}` is too long a time"))?;
+            nanos = scaled(number, factor)
+                .and_then(|part| nanos.checked_add(part))
+                .ok_or_else(|| format!("`{text}` is too long a time"))?;
             rest = tail;
         }
         Ok(Self(Duration::from_nanos(nanos)))
@@ -125,9 +137,18 @@ impl Meaning for Bytes {
             return Err(not_read(text, "a size", "16KiB"));
         }
         let Some(factor) = factor(unit, &SIZE_UNITS) else {
-            return Err(bad_unit(text, number, unit, "B", "B, KiB, MiB, GiB, KB, MB, GB", &SIZE_ALIASES));
+            return Err(bad_unit(
+                text,
+                number,
+                unit,
+                "B",
+                "B, KiB, MiB, GiB, KB, MB, GB",
+                &SIZE_ALIASES,
+            ));
         };
-        scaled(number, factor).map(Self).ok_or_else(|| format!("`{text}` is too large"))
+        scaled(number, factor)
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is too large"))
     }
 }
 
@@ -146,7 +167,12 @@ impl Meaning for BytesOrUnlimited {
 /// A duration as the file would have it.
 pub(in super::super) fn show_time(time: Duration) -> String {
     let nanos = time.as_nanos();
-    let unit = TIME_UNITS.iter().find(|(_, factor)| nanos >= u128::from(*factor) && nanos.is_multiple_of(u128::from(*factor)));
+    if time > Duration::from_secs(1) && time.subsec_nanos() != 0 {
+        return format!("{}s", time.as_secs_f64());
+    }
+    let unit = TIME_UNITS.iter().find(|(_, factor)| {
+        nanos >= u128::from(*factor) && nanos.is_multiple_of(u128::from(*factor))
+    });
     match unit {
         _ if nanos == 0 => "0s".to_owned(),
         Some((unit, factor)) => format!("{}{unit}", nanos / u128::from(*factor)),
@@ -156,17 +182,25 @@ pub(in super::super) fn show_time(time: Duration) -> String {
 
 /// Splits the first number and unit off.
 fn part(text: &str) -> Option<(&str, &str, &str)> {
-    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number_end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, rest) = text.split_at(number_end);
     let rest = rest.trim_start();
-    let unit_end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+    let unit_end = rest
+        .find(|c: char| !c.is_ascii_alphabetic())
+        .unwrap_or(rest.len());
     let (unit, tail) = rest.split_at(unit_end);
-    let is_number = number.starts_with(|c: char| c.is_ascii_digit()) && number.parse::<f64>().is_ok();
+    let is_number =
+        number.starts_with(|c: char| c.is_ascii_digit()) && number.parse::<f64>().is_ok();
     is_number.then_some((number, unit, tail))
 }
 
 fn factor(unit: &str, units: &[(&str, u64)]) -> Option<u64> {
-    units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor)
+    units
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .map(|(_, factor)| *factor)
 }
 
 /// `number` × `factor`, exact for whole numbers.
@@ -183,13 +217,29 @@ fn scaled(number: &str, factor: u64) -> Option<u64> {
 }
 
 fn not_read(text: &str, what: &str, example: &str) -> String {
-    format!("`{}` is not {what} such as `{example}`", text.escape_debug())
+    format!(
+        "`{}` is not {what} such as `{example}`",
+        text.escape_debug()
+    )
 }
 
-fn bad_unit(text: &str, number: &str, unit: &str, usual: &str, units: &str, aliases: &[(&str, &str)]) -> String {
+fn bad_unit(
+    text: &str,
+    number: &str,
+    unit: &str,
+    usual: &str,
+    units: &str,
+    aliases: &[(&str, &str)],
+) -> String {
     if unit.is_empty() {
-        return did_you_mean(format!("`{text}` lacks its unit ({units})"), Some(format!("{number}{usual}")));
+        return did_you_mean(
+            format!("`{text}` lacks its unit ({units})"),
+            Some(format!("{number}{usual}")),
+        );
     }
-    let meant = aliases.iter().find(|(alias, _)| *alias == unit).map(|(_, meant)| format!("{number}{meant}"));
+    let meant = aliases
+        .iter()
+        .find(|(alias, _)| *alias == unit)
+        .map(|(_, meant)| format!("{number}{meant}"));
     did_you_mean(format!("`{unit}` is no unit (units are {units})"), meant)
 }

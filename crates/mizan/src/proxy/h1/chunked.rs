@@ -115,7 +115,9 @@ impl Chunked {
         match self.state {
             State::End => Ok(Piece::End),
             State::Data => {
-                let length = usize::try_from(self.size).unwrap_or(usize::MAX).min(input.len());
+                let length = usize::try_from(self.size)
+                    .unwrap_or(usize::MAX)
+                    .min(input.len());
                 self.size -= length as u64;
                 if self.size == 0 {
                     self.state = State::DataCr;
@@ -203,7 +205,13 @@ impl Chunked {
                 self.quoted ^= byte == b'"' && !self.escaped;
                 self.escaped = self.quoted && byte == b'\\' && !self.escaped;
             }
-            (State::SizeLf, b'\n') => self.state = if self.size == 0 { State::TrailerStart } else { State::Data },
+            (State::SizeLf, b'\n') => {
+                self.state = if self.size == 0 {
+                    State::TrailerStart
+                } else {
+                    State::Data
+                }
+            }
             _ => return Err(ChunkError::LineEnd),
         }
         Ok(())
@@ -256,8 +264,15 @@ impl Chunked {
     fn name_is_forbidden(&self) -> bool {
         let name = &self.name[..usize::from(self.name_length)];
         !matches!(field::classify(name), Field::Other)
-            || [&b"authorization"[..], b"cookie", b"set-cookie", b"content-type", b"content-encoding", b"content-range"]
-                .iter()
-                .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+            || [
+                &b"authorization"[..],
+                b"cookie",
+                b"set-cookie",
+                b"content-type",
+                b"content-encoding",
+                b"content-range",
+            ]
+            .iter()
+            .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
     }
 }

@@ -83,16 +83,20 @@ pub fn classify(name: &[u8]) -> Field {
     }
     match field {
         Field::ContentLength | Field::TransferEncoding => Field::FramingLookalike,
-        Field::XForwardedFor | Field::XForwardedProto | Field::XForwardedHost | Field::XRequestId | Field::XUpstream => {
-            Field::IdentityLookalike
-        }
+        Field::XForwardedFor
+        | Field::XForwardedProto
+        | Field::XForwardedHost
+        | Field::XRequestId
+        | Field::XUpstream => Field::IdentityLookalike,
         _ => Field::Other,
     }
 }
 
 /// Whether `name` is `lower` but for case and `_` for `-`. Both have one length.
 fn is(name: &[u8], lower: &[u8]) -> bool {
-    name.iter().zip(lower).all(|(byte, want)| byte.to_ascii_lowercase() == *want || (*byte == b'_' && *want == b'-'))
+    name.iter()
+        .zip(lower)
+        .all(|(byte, want)| byte.to_ascii_lowercase() == *want || (*byte == b'_' && *want == b'-'))
 }
 
 /// A token byte (RFC 9110 §5.6.2).
@@ -102,13 +106,22 @@ pub fn is_token_byte(byte: u8) -> bool {
 
 /// The non-empty members of a comma-separated list, white space trimmed.
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|byte| *byte == b',').map(trim).filter(|member| !member.is_empty())
+    value
+        .split(|byte| *byte == b',')
+        .map(trim)
+        .filter(|member| !member.is_empty())
 }
 
 /// `value` without spaces and tabs at its ends.
 pub fn trim(value: &[u8]) -> &[u8] {
-    let start = value.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
-    let end = value.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(start, |at| at + 1);
+    let start = value
+        .iter()
+        .position(|byte| !matches!(byte, b' ' | b'\t'))
+        .unwrap_or(value.len());
+    let end = value
+        .iter()
+        .rposition(|byte| !matches!(byte, b' ' | b'\t'))
+        .map_or(start, |at| at + 1);
     &value[start..end]
 }
 
@@ -117,7 +130,10 @@ pub fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;
     }
-    value.iter().try_fold(0u64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0')))
+    value.iter().try_fold(0u64, |sum, byte| {
+        byte.is_ascii_digit()
+            .then(|| sum * 10 + u64::from(byte - b'0'))
+    })
 }
 
 /// Whether `authority` is `uri-host [":" port]` (RFC 9110 §7.2) with a non-empty host and no user information.
@@ -125,16 +141,27 @@ pub fn is_authority(authority: &[u8]) -> bool {
     let (host, port) = split_port(authority);
     let host_is_good = match host {
         [b'[', inside @ .., b']'] => {
-            !inside.is_empty() && inside.iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+            !inside.is_empty()
+                && inside
+                    .iter()
+                    .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
         }
-        _ => !host.is_empty() && host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte)),
+        _ => {
+            !host.is_empty()
+                && host
+                    .iter()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte))
+        }
     };
     host_is_good && port.is_none_or(|port| port.len() <= 5 && port.iter().all(u8::is_ascii_digit))
 }
 
 /// Host and port of an authority, the port without its colon.
 pub fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
-    let from = authority.iter().rposition(|byte| *byte == b']').unwrap_or(0);
+    let from = authority
+        .iter()
+        .rposition(|byte| *byte == b']')
+        .unwrap_or(0);
     match authority[from..].iter().position(|byte| *byte == b':') {
         Some(at) => (&authority[..from + at], Some(&authority[from + at + 1..])),
         None => (authority, None),

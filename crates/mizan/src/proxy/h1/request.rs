@@ -52,7 +52,12 @@ pub struct ConnectionOptions<'b> {
 impl<'b> ConnectionOptions<'b> {
     /// None yet.
     pub fn new() -> Self {
-        Self { names: [b""; OPTIONS_MAX], count: 0, close: false, keep_alive: false }
+        Self {
+            names: [b""; OPTIONS_MAX],
+            count: 0,
+            close: false,
+            keep_alive: false,
+        }
     }
 
     /// Adds those of one `Connection` field.
@@ -82,7 +87,9 @@ impl<'b> ConnectionOptions<'b> {
 
     /// Whether the field `name` is listed.
     pub fn lists(&self, name: &str) -> bool {
-        self.names[..self.count].iter().any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+        self.names[..self.count]
+            .iter()
+            .any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
@@ -118,10 +125,16 @@ pub fn parse<'h, 'b>(
     if status.is_partial() {
         return Err(HeadError::StartLine);
     }
-    let (Some(method), Some(raw_target), Some(minor)) = (request.method, request.path, request.version) else {
+    let (Some(method), Some(raw_target), Some(minor)) =
+        (request.method, request.path, request.version)
+    else {
         return Err(HeadError::StartLine);
     };
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let version = if minor == 0 {
+        Version::Http10
+    } else {
+        Version::Http11
+    };
     if raw_target.len() > limits.target_bytes_max {
         return Err(HeadError::TargetTooLong);
     }
@@ -152,8 +165,14 @@ pub fn parse<'h, 'b>(
 /// `HTTP/2.0` is a version that we do not speak; `http/1.1` is no version at all.
 fn version_error(line: &[u8]) -> HeadError {
     let tail = line.strip_suffix(b"\r").unwrap_or(line);
-    match tail.iter().rposition(|byte| *byte == b' ').map(|at| &tail[at + 1..]) {
-        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit() => {
+    match tail
+        .iter()
+        .rposition(|byte| *byte == b' ')
+        .map(|at| &tail[at + 1..])
+    {
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
             HeadError::Version
         }
         _ => HeadError::StartLine,
@@ -161,15 +180,23 @@ fn version_error(line: &[u8]) -> HeadError {
 }
 
 /// Origin form of the target, and the authority of an absolute form (RFC 9112 §3.2).
-fn split_target<'b>(method: &str, target: &'b str) -> Result<(&'b str, Option<&'b [u8]>), HeadError> {
-    if target.bytes().any(|byte| !(0x21..=0x7e).contains(&byte) || byte == b'#') {
+fn split_target<'b>(
+    method: &str,
+    target: &'b str,
+) -> Result<(&'b str, Option<&'b [u8]>), HeadError> {
+    if target
+        .bytes()
+        .any(|byte| !(0x21..=0x7e).contains(&byte) || byte == b'#')
+    {
         return Err(HeadError::Target);
     }
     if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
         return Ok((target, None));
     }
     let scheme = target.find("://").ok_or(HeadError::Target)?;
-    if !target[..scheme].eq_ignore_ascii_case("http") && !target[..scheme].eq_ignore_ascii_case("https") {
+    if !target[..scheme].eq_ignore_ascii_case("http")
+        && !target[..scheme].eq_ignore_ascii_case("https")
+    {
         return Err(HeadError::Target);
     }
     let rest = &target[scheme + 3..];
@@ -203,10 +230,14 @@ impl<'b> Fields<'b> {
         for header in headers {
             match field::classify(header.name.as_bytes()) {
                 Field::Host if host.is_some() => return Err(HeadError::HostRepeated),
-                Field::Host if !field::is_authority(header.value) => return Err(HeadError::HostMalformed),
+                Field::Host if !field::is_authority(header.value) => {
+                    return Err(HeadError::HostMalformed);
+                }
                 Field::Host => host = Some(header.value),
                 Field::Connection => options.add(header.value)?,
-                Field::Expect if !header.value.eq_ignore_ascii_case(b"100-continue") || expect_continue => {
+                Field::Expect
+                    if !header.value.eq_ignore_ascii_case(b"100-continue") || expect_continue =>
+                {
                     return Err(HeadError::Expectation);
                 }
                 Field::Expect => expect_continue = true,
@@ -217,7 +248,12 @@ impl<'b> Fields<'b> {
             return Err(HeadError::HostMissing);
         }
         let framing = body.framing(version)?.unwrap_or(Framing::None);
-        Ok(Self { host, framing, expect_continue, options })
+        Ok(Self {
+            host,
+            framing,
+            expect_continue,
+            options,
+        })
     }
 }
 
@@ -263,10 +299,20 @@ impl BodyFields {
 /// 501 for codings that exist and end in `chunked`; 400 for all else.
 fn coding_error(value: &[u8]) -> HeadError {
     let known = |coding: &[u8]| {
-        [&b"gzip"[..], b"x-gzip", b"deflate", b"compress", b"x-compress"].iter().any(|name| coding.eq_ignore_ascii_case(name))
+        [
+            &b"gzip"[..],
+            b"x-gzip",
+            b"deflate",
+            b"compress",
+            b"x-compress",
+        ]
+        .iter()
+        .any(|name| coding.eq_ignore_ascii_case(name))
     };
     let mut codings: Vec<&[u8]> = field::list(value).collect();
-    let last_is_chunked = codings.pop().is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
+    let last_is_chunked = codings
+        .pop()
+        .is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
     if last_is_chunked && !codings.is_empty() && codings.iter().all(|coding| known(coding)) {
         HeadError::EncodingUnsupported
     } else {

@@ -40,19 +40,27 @@ pub fn parse<'h, 'b>(
         .map_err(|error| match error {
             httparse::Error::TooManyHeaders => HeadError::TooManyFields,
             httparse::Error::Version => HeadError::Version,
-            httparse::Error::Status | httparse::Error::Token | httparse::Error::NewLine => HeadError::StartLine,
+            httparse::Error::Status | httparse::Error::Token | httparse::Error::NewLine => {
+                HeadError::StartLine
+            }
             _ => HeadError::Field,
         })?;
     if status.is_partial() {
         return Err(HeadError::StartLine);
     }
-    let (Some(code), Some(reason), Some(minor)) = (response.code, response.reason, response.version) else {
+    let (Some(code), Some(reason), Some(minor)) =
+        (response.code, response.reason, response.version)
+    else {
         return Err(HeadError::StartLine);
     };
     if !(100..600).contains(&code) {
         return Err(HeadError::Status);
     }
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let version = if minor == 0 {
+        Version::Http10
+    } else {
+        Version::Http11
+    };
     let mut options = ConnectionOptions::new();
     let mut body = BodyFields::default();
     for header in &*response.headers {
@@ -68,5 +76,13 @@ pub fn parse<'h, 'b>(
         declared.unwrap_or(Framing::UntilClose)
     };
     let keep_alive = options.keeps(version) && framing != Framing::UntilClose;
-    Ok(ResponseHead { status: code, reason, version, framing, keep_alive, headers: response.headers, options })
+    Ok(ResponseHead {
+        status: code,
+        reason,
+        version,
+        framing,
+        keep_alive,
+        headers: response.headers,
+        options,
+    })
 }

@@ -2,7 +2,8 @@
 
 use super::wire::{Head, How, Wire};
 use super::{PATIENCE, Stop, eventually, locked, now};
-use std::collections::HashMap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -45,7 +46,7 @@ struct Shared {
     connections: AtomicUsize,
     next_connection: AtomicU64,
     open: Mutex<HashMap<u64, Open>>,
-    recorded: Mutex<Vec<Vec<u8>>>,
+    recorded: Mutex<BTreeMap<usize, Vec<u8>>>,
     stop: Stop,
 }
 
@@ -98,7 +99,7 @@ impl Backend {
             connections: AtomicUsize::new(0),
             next_connection: AtomicU64::new(0),
             open: Mutex::new(HashMap::new()),
-            recorded: Mutex::new(Vec::new()),
+            recorded: Mutex::new(BTreeMap::new()),
             stop: Stop::default(),
         });
         let mut backend = Self {
@@ -146,7 +147,7 @@ impl Backend {
     /// The bytes of each request that was read, body included if the script read it.
     pub(crate) fn recorded(&self) -> Vec<String> {
         locked(&self.shared.recorded)
-            .iter()
+            .values()
             .map(|raw| String::from_utf8_lossy(raw).into_owned())
             .collect()
     }
@@ -312,9 +313,10 @@ impl Exchange {
         }
         self.number = shared.requests.fetch_add(1, Ordering::SeqCst);
         let script = Arc::clone(&locked(&shared.script));
-        let next = script(self);
-        self.record();
-        next
+        // Before any answer: a test that has one finds the request recorded.
+        let raw = std::mem::take(&mut self.raw);
+        self.record(&raw);
+        script(self)
     }
 
     /// The path with its query.
@@ -328,15 +330,13 @@ impl Exchange {
         let mut body = Vec::new();
         if self.head.is_chunked() {
             let trailers = self.wire.chunked(&mut body).map_err(broken)?;
-            self.raw.extend_from_slice(&body);
-            self.raw.extend(
-                trailers
-                    .iter()
-                    .flat_map(|(name, value)| format!("{name}: {value}\r\n").into_bytes()),
-            );
+            self.record(&body);
+            for (name, value) in trailers {
+                self.record(format!("{name}: {value}\r\n").as_bytes());
+            }
         } else if let Some(length) = self.head.length().map_err(broken)? {
             self.wire.exactly(length, &mut body).map_err(broken)?;
-            self.raw.extend_from_slice(&body);
+            self.record(&body);
         }
         Ok(body)
     }
@@ -410,23 +410,22 @@ impl Exchange {
     pub(crate) fn hang(&mut self) -> io::Result<Next> {
         loop {
             self.pause(Duration::from_millis(10))?;
-            let stream = self.wire.stream();
-            stream.set_nonblocking(true)?;
-            let seen = stream.peek(&mut [0]);
-            stream.set_nonblocking(false)?;
-            match seen {
-                Ok(0) => return Ok(Next::Close),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            // Not by reading: what the other side has sent may lie before its FIN.
+            let mut watched = [PollFd::new(self.wire.stream(), PollFlags::RDHUP)];
+            poll(&mut watched, Some(&Timespec::default()))?;
+            if !watched[0].revents().is_empty() {
+                return Ok(Next::Close);
             }
         }
     }
 
-    fn record(&mut self) {
-        let mut recorded = locked(&self.shared.recorded);
-        if recorded.len() < RECORDED_MAX {
-            recorded.push(std::mem::take(&mut self.raw));
+    fn record(&self, bytes: &[u8]) {
+        if self.number < RECORDED_MAX {
+            let mut recorded = locked(&self.shared.recorded);
+            recorded
+                .entry(self.number)
+                .or_default()
+                .extend_from_slice(bytes);
         }
     }
 }

@@ -191,6 +191,25 @@ impl Mizan {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
+    /// Stops it (SIGSTOP) and sends requests that the kernel queues for it: they are there, and not yet
+    /// accepted, when it goes on at SIGCONT.
+    pub(crate) fn queue_requests(&self, address: SocketAddr, count: usize) -> Vec<Client> {
+        self.signal(Signal::STOP);
+        eventually(PATIENCE, "mizan stops", || {
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).is_ok_and(|stat| {
+                stat.rsplit(')')
+                    .next()
+                    .is_some_and(|rest| rest.starts_with(" T"))
+            })
+        });
+        let connect = |_| {
+            let mut client = Client::connect(address);
+            client.send("GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+            client
+        };
+        (0..count).map(connect).collect()
+    }
+
     /// Whether it has ended, and how.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().expect("it is a child");

@@ -1,0 +1,219 @@
+//! `mizan check`.
+
+use super::output::{self, Exit, count, table};
+use crate::admin::view::{Problem, RouteView};
+use crate::clock;
+use crate::config::{self, Diagnostic, Relation, Severity, Source, Verdict};
+use crate::snapshot::Snapshot;
+use clap::Args;
+use serde::Serialize;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+/// Says what is wrong with a configuration file, before anything runs with it.
+///
+/// Prints every error and warning at once with its line marked, the routes in the order in which they
+/// match, and the timing relations: inequalities between time-outs, Mizan's and those of what stands
+/// around it (the [expect] table), each with the outage that it prevents. One whose number is not set is
+/// "not checked", never passed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mizan check mizan.toml
+  mizan check mizan.toml --json | jq '.relations[] | select(.verdict == \"fail\")'
+
+Exit status: 0 good (warnings may be printed); 1 a timing relation is violated; 2 the file is refused.")]
+pub(super) struct Check {
+    /// The configuration file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Prints everything as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is known of a configuration.
+#[derive(Serialize)]
+struct Report {
+    /// Whether an instance would run with it.
+    accepted: bool,
+    problems: Vec<Problem>,
+    routes: Vec<RouteView>,
+    relations: Vec<Relation>,
+    #[serde(skip)]
+    drawn: Vec<String>,
+    #[serde(skip)]
+    size: String,
+}
+
+impl Check {
+    pub(super) fn run(&self) -> Exit {
+        let report = self.report();
+        if self.json {
+            output::json(&report);
+        } else {
+            output::out(&self.describe(&report));
+        }
+        if !report.accepted {
+            Exit::Usage
+        } else if report
+            .relations
+            .iter()
+            .any(|relation| relation.verdict == Verdict::Fail)
+        {
+            Exit::Violated
+        } else {
+            Exit::Done
+        }
+    }
+
+    fn report(&self) -> Report {
+        let sources = match config::load(&self.file) {
+            Ok(sources) => sources,
+            Err(diagnostics) => return Report::new(None, &diagnostics, &[]),
+        };
+        match config::compile(&sources, None, &resolve, clock::now(), clock::random()) {
+            Ok((snapshot, warnings)) => Report::new(Some(&snapshot), &warnings, &sources),
+            Err(diagnostics) => Report::new(None, &diagnostics, &sources),
+        }
+    }
+
+    fn describe(&self, report: &Report) -> String {
+        let mut parts = report.drawn.clone();
+        if !report.routes.is_empty() {
+            parts.push(format!(
+                "Routes in matching order:\n{}",
+                routes(&report.routes)
+            ));
+        }
+        if !report.relations.is_empty() {
+            parts.push(format!(
+                "Timing relations:\n{}",
+                relations(&report.relations)
+            ));
+        }
+        let errors = report
+            .problems
+            .iter()
+            .filter(|problem| problem.severity == "error")
+            .count();
+        let warnings = report.problems.len() - errors;
+        let failed = report
+            .relations
+            .iter()
+            .filter(|relation| relation.verdict == Verdict::Fail)
+            .count();
+        let mut verdict = vec![if report.accepted {
+            report.size.clone()
+        } else {
+            "refused".into()
+        }];
+        verdict.extend((errors > 0).then(|| count(errors, "error")));
+        verdict.extend((warnings > 0).then(|| count(warnings, "warning")));
+        verdict
+            .extend((failed > 0).then(|| format!("{} violated", count(failed, "timing relation"))));
+        parts.push(format!("{}: {}", self.file.display(), verdict.join(", ")));
+        parts.join("\n\n")
+    }
+}
+
+impl Report {
+    fn new(snapshot: Option<&Snapshot>, diagnostics: &[Diagnostic], sources: &[Source]) -> Self {
+        // A relation that does not hold is shown once: among the relations if these are printed.
+        let relations = config::relations(sources);
+        let apart = |diagnostic: &&Diagnostic| {
+            diagnostic.code != "timing" || diagnostic.severity == Severity::Error
+        };
+        Self {
+            accepted: snapshot.is_some(),
+            problems: diagnostics.iter().map(Problem::from).collect(),
+            routes: snapshot.map(RouteView::in_order).unwrap_or_default(),
+            relations,
+            drawn: diagnostics
+                .iter()
+                .filter(apart)
+                .map(|diagnostic| diagnostic.render(sources))
+                .collect(),
+            size: snapshot.map(size).unwrap_or_default(),
+        }
+    }
+}
+
+fn size(snapshot: &Snapshot) -> String {
+    let backends = snapshot.pools.values().map(|pool| pool.members.len()).sum();
+    [
+        count(snapshot.listeners.len(), "listener"),
+        count(snapshot.routes.routes().len(), "route"),
+        count(snapshot.pools.len(), "pool"),
+        count(backends, "backend"),
+    ]
+    .join(", ")
+}
+
+fn routes(routes: &[RouteView]) -> String {
+    let rows: Vec<Vec<String>> = routes
+        .iter()
+        .enumerate()
+        .map(|(at, route)| {
+            let host = if route.host.is_empty() {
+                "any host".into()
+            } else {
+                route.host.clone()
+            };
+            let conditions = route.conditions.join(", ");
+            vec![
+                format!("{}.", at + 1),
+                host,
+                route.path.clone(),
+                conditions,
+                format!("-> {}", route.action),
+                route.name.clone(),
+            ]
+        })
+        .collect();
+    table("  ", &rows)
+}
+
+fn relations(relations: &[Relation]) -> String {
+    let lines = relations.iter().map(|relation| {
+        let id = format!("  {:<4}", relation.id);
+        let subject = if relation.subject.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", relation.subject)
+        };
+        let sides = format!(
+            "{subject}{} is {} {}",
+            relation.left, relation.comparison, relation.right
+        );
+        let margin = relation
+            .margin
+            .as_ref()
+            .map(|margin| format!(" (margin {margin})"))
+            .unwrap_or_default();
+        match relation.verdict {
+            Verdict::Pass => format!("{id}pass         {sides}{margin}"),
+            Verdict::NotChecked => format!("{id}not checked  {subject}{}", relation.reason),
+            Verdict::Fail => {
+                let wanted = format!(
+                    "{subject}{} must be {} {}{margin}",
+                    relation.left, relation.comparison, relation.right
+                );
+                let mend = relation
+                    .mend
+                    .as_ref()
+                    .map(|mend| format!("\n        mend: {mend}"))
+                    .unwrap_or_default();
+                format!(
+                    "{id}FAIL         {wanted}\n        what would fail: {}{mend}",
+                    relation.prevents
+                )
+            }
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn resolve(name: &str) -> std::io::Result<Vec<SocketAddr>> {
+    Ok(name.to_socket_addrs()?.collect())
+}

@@ -1,0 +1,307 @@
+//! A caller of the admin API, over a Unix socket or TCP.
+
+use super::output::Exit;
+use crate::admin::view::ApiError;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+
+/// An answer takes this long at most; a reload may resolve names.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Largest answer: 10,000 backends take about 4 MiB.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Why a command got no answer, or not the one it wanted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientError {
+    /// Nobody answers.
+    #[error("no instance answers on {instance}")]
+    Unreachable {
+        /// Where it was looked for.
+        instance: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What answers is no Mizan, or not of this version.
+    #[error("what answers on {instance} is not understood: {what}")]
+    NotUnderstood {
+        /// Where.
+        instance: String,
+        /// What is odd.
+        what: String,
+    },
+    /// The instance refused.
+    #[error("{}", .error.message)]
+    Refused {
+        /// Its status.
+        status: StatusCode,
+        /// What it said.
+        error: ApiError,
+    },
+    /// A value on the command line is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// This process could not get what it needs.
+    #[error("cannot start the client")]
+    Start(#[source] io::Error),
+}
+
+impl ClientError {
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Unreachable { .. } | Self::NotUnderstood { .. } | Self::Start(_) => {
+                Exit::Unreachable
+            }
+            Self::Refused { status, .. } if *status == StatusCode::PRECONDITION_FAILED => {
+                Exit::Changed
+            }
+            Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
+        }
+    }
+}
+
+/// A caller of one instance.
+#[derive(Debug)]
+pub(super) struct Client {
+    instance: Address,
+    token: Option<String>,
+    runtime: Runtime,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Address {
+    Unix(String),
+    Tcp(String),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Unix(text) | Self::Tcp(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl Client {
+    /// A caller of the instance on `admin`: a path (`unix:` may stand before it), or `host:port` (with or
+    /// without `http://`).
+    pub(super) fn new(admin: &str, token: Option<String>) -> Result<Self, ClientError> {
+        let instance = parse(admin).ok_or_else(|| {
+            ClientError::Usage(format!(
+                "`{admin}` is neither a socket's path nor host:port"
+            ))
+        })?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ClientError::Start)?;
+        Ok(Self {
+            instance,
+            token,
+            runtime,
+        })
+    }
+
+    /// Reads `path`.
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::GET, path)
+    }
+
+    /// Does what `path` stands for.
+    pub(super) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::POST, path)
+    }
+
+    /// Waits.
+    pub(super) fn pause(&self, duration: Duration) {
+        self.runtime.block_on(tokio::time::sleep(duration));
+    }
+
+    fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {
+        let asked = async { tokio::time::timeout(TIMEOUT, self.exchange(method, path)).await };
+        let (status, body) = self.runtime.block_on(asked).unwrap_or_else(|_| {
+            Err(self.unreachable(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no answer within a minute",
+            )))
+        })?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| self.not_understood(&error));
+        }
+        match serde_json::from_slice(&body) {
+            Ok(error) => Err(ClientError::Refused { status, error }),
+            Err(_) => Err(self.not_understood(&status)),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        match &self.instance {
+            Address::Unix(socket) => {
+                let stream = UnixStream::connect(socket)
+                    .await
+                    .map_err(|error| self.unreachable(error))?;
+                self.converse(stream, "localhost", method, path).await
+            }
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)
+                    .await
+                    .map_err(|error| self.unreachable(error))?;
+                self.converse(stream, address, method, path).await
+            }
+        }
+    }
+
+    async fn converse<S>(
+        &self,
+        stream: S,
+        host: &str,
+        method: Method,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let broken = |error: hyper::Error| self.unreachable(io::Error::other(error));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
+        let request = self.request(host, method, path)?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(broken)?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+                .collect()
+                .await;
+            let body = body.map_err(|error| self.unreachable(io::Error::other(error)))?;
+            Ok((status, body.to_bytes()))
+        };
+        // The connection does the answer's I/O; it may end first, and then the answer is there.
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            answer = answer.as_mut() => answer,
+            _ = connection => answer.await,
+        }
+    }
+
+    fn request(
+        &self,
+        host: &str,
+        method: Method,
+        path: &str,
+    ) -> Result<Request<Empty<Bytes>>, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        request
+            .body(Empty::new())
+            .map_err(|error| ClientError::Usage(error.to_string()))
+    }
+
+    fn unreachable(&self, source: io::Error) -> ClientError {
+        ClientError::Unreachable {
+            instance: self.instance.to_string(),
+            source,
+        }
+    }
+
+    fn not_understood(&self, what: &dyn std::fmt::Display) -> ClientError {
+        ClientError::NotUnderstood {
+            instance: self.instance.to_string(),
+            what: what.to_string(),
+        }
+    }
+}
+
+fn parse(admin: &str) -> Option<Address> {
+    if let Some(path) = admin.strip_prefix("unix:") {
+        return Some(Address::Unix(path.into()));
+    }
+    let address = admin
+        .strip_prefix("http://")
+        .map(|rest| rest.trim_end_matches('/'));
+    let (host, port) = match address.unwrap_or(admin).rsplit_once(':') {
+        Some(pair) => pair,
+        None => {
+            return address
+                .is_none()
+                .then(|| Address::Unix(admin.into()))
+                .filter(|_| admin.contains('/'));
+        }
+    };
+    if address.is_none() && host.contains('/') {
+        return Some(Address::Unix(admin.into()));
+    }
+    let is_port = port.parse::<u16>().is_ok() && !host.is_empty();
+    is_port.then(|| Address::Tcp(format!("{host}:{port}")))
+}
+
+/// One segment of a path, percent-encoded where it has to be (RFC 3986 §3.3).
+pub(super) fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' | b'@' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_a_path_or_host_and_port() {
+        let unix = |path: &str| Some(Address::Unix(path.into()));
+        let tcp = |address: &str| Some(Address::Tcp(address.into()));
+        assert_eq!(
+            parse("/run/mizan/admin.sock"),
+            unix("/run/mizan/admin.sock")
+        );
+        assert_eq!(parse("unix:admin.sock"), unix("admin.sock"));
+        assert_eq!(parse("./a:b/admin.sock"), unix("./a:b/admin.sock"));
+        assert_eq!(parse("/a:80"), unix("/a:80"));
+        assert_eq!(parse("127.0.0.1:9902"), tcp("127.0.0.1:9902"));
+        assert_eq!(parse("http://[::1]:9902/"), tcp("[::1]:9902"));
+        for wrong in [
+            "",
+            "localhost",
+            "localhost:",
+            ":80",
+            "localhost:99999",
+            "http://localhost",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_segment_cannot_become_two() {
+        assert_eq!(segment("10.0.0.1:80"), "10.0.0.1:80");
+        assert_eq!(
+            segment("unix:/run/a b.sock?#%"),
+            "unix:%2Frun%2Fa%20b.sock%3F%23%25"
+        );
+        assert_eq!(segment("[::1]:80"), "%5B::1%5D:80");
+    }
+}

@@ -1,0 +1,64 @@
+//! `mizan reload`.
+
+use super::Instance;
+use super::client::ClientError;
+use super::output::{self, Exit};
+use crate::admin::view::ReloadReport;
+use crate::telemetry::ReloadResult;
+use clap::Args;
+
+/// Has the running instance read its configuration again, and says what came of it.
+///
+/// A file that is wrong changes nothing: the instance keeps the configuration it has.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mizan check /etc/mizan/mizan.toml && mizan reload
+  mizan reload --json
+
+Exit status: 0 applied, or nothing had changed; 2 the file was refused; 4 no instance answers.")]
+pub(super) struct Reload {
+    /// Prints the report as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    instance: Instance,
+}
+
+impl Reload {
+    pub(super) fn run(&self) -> Result<Exit, ClientError> {
+        let report: ReloadReport = self.instance.client()?.post("/v1/reload")?;
+        if self.json {
+            output::json(&report);
+        } else {
+            output::out(&describe(&report));
+        }
+        Ok(if report.result == ReloadResult::Refused {
+            Exit::Usage
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+/// The report in words: a line, and what the configuration's compiler drew.
+pub(super) fn describe(report: &ReloadReport) -> String {
+    let line = match report.result {
+        ReloadResult::Applied => format!(
+            "applied: generation {} is in force since {}",
+            report.generation, report.at
+        ),
+        ReloadResult::Unchanged => {
+            format!("unchanged: generation {} stays in force", report.generation)
+        }
+        ReloadResult::Refused => format!(
+            "REFUSED at {}: generation {} stays in force",
+            report.at, report.generation
+        ),
+    };
+    if report.text.is_empty() {
+        line
+    } else {
+        format!("{line}\n\n{}", report.text)
+    }
+}

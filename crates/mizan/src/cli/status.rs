@@ -1,0 +1,192 @@
+//! `mizan status`.
+
+use super::client::ClientError;
+use super::output::{self, Exit, table};
+use super::{Instance, duration, reload};
+use crate::admin::view::{BackendView, ListenerView, PoolView, StatusView, VersionView};
+use crate::telemetry::ReloadResult;
+use clap::Args;
+use serde::Serialize;
+
+/// Backends shown of a large pool: those that are not plainly usable come first.
+const BACKENDS_SHOWN: usize = 50;
+
+/// Shows what runs: listeners, pools, and for each backend its state and why.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mizan status
+  mizan status --json | jq -r '.pools[].backends[] | select(.usable | not) | .key + \": \" + .reason'
+
+A backend's state is one word for all that is known of it:
+  usable       it may get requests
+  panic        it does not look healthy, but too few do, so that it is used
+  drain        the operator took it out (mizan undrain brings it back); maintenance: the same, on purpose down
+  refused      nothing listens there
+  ejected      too many requests failed on it; it comes back by itself
+  down         its probes fail
+
+Exit status: 0; 1 if the last reload was refused; 4 if no instance answers.")]
+pub(super) struct Status {
+    /// Prints everything as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    instance: Instance,
+}
+
+#[derive(Serialize)]
+struct Whole {
+    status: StatusView,
+    pools: Vec<PoolView>,
+}
+
+impl Status {
+    pub(super) fn run(&self) -> Result<Exit, ClientError> {
+        let client = self.instance.client()?;
+        let whole = Whole {
+            status: client.get("/v1/status")?,
+            pools: client.get("/v1/pools")?,
+        };
+        let refused = whole.status.last_reload.result == ReloadResult::Refused;
+        if self.json {
+            output::json(&whole);
+        } else {
+            output::out(&describe(&whole.status, &whole.pools));
+        }
+        Ok(if refused { Exit::Violated } else { Exit::Done })
+    }
+}
+
+fn describe(status: &StatusView, pools: &[PoolView]) -> String {
+    let mut parts = vec![head(status), listeners(&status.listeners)];
+    parts.extend(pools.iter().map(pool));
+    parts.join("\n\n")
+}
+
+fn head(status: &StatusView) -> String {
+    format!(
+        "mizan {}: {}, since {}, {}, {} open\n\
+         configuration: {}, generation {}, digest {}\n\
+         last reload: {}",
+        status.mizan,
+        status.phase,
+        status.started_at,
+        output::count(status.workers, "worker"),
+        output::count(
+            usize::try_from(status.connections).unwrap_or(usize::MAX),
+            "connection"
+        ),
+        status.config,
+        status.generation,
+        status.digest,
+        reload::describe(&status.last_reload),
+    )
+}
+
+fn listeners(listeners: &[ListenerView]) -> String {
+    let mut rows = vec![row([
+        "LISTENER",
+        "BIND",
+        "CONNECTIONS",
+        "REQUESTS",
+        "IN FLIGHT",
+    ])];
+    rows.extend(listeners.iter().map(|listener| {
+        row([
+            &listener.name,
+            &listener.bind,
+            &listener.connections.to_string(),
+            &listener.requests.to_string(),
+            &listener.requests_in_flight.to_string(),
+        ])
+    }));
+    table("", &rows)
+}
+
+fn pool(pool: &PoolView) -> String {
+    let summary = &pool.summary;
+    let panic = if summary.panic {
+        ", PANIC: too few look healthy, so health is ignored"
+    } else {
+        ""
+    };
+    let probes = if pool.probed { "" } else { ", no health check" };
+    let mut text = format!(
+        "POOL {} ({}): {} of {} usable, {} in flight{probes}{panic}\n",
+        summary.name, summary.policy, summary.usable, summary.total, summary.in_flight
+    );
+    for version in &pool.versions {
+        text += &traffic(version);
+    }
+    let mut shown: Vec<&BackendView> = pool.backends.iter().collect();
+    if shown.len() > BACKENDS_SHOWN {
+        shown.sort_by_key(|backend| backend.state == "usable" && backend.reason.is_empty());
+    }
+    let hidden = shown.len().saturating_sub(BACKENDS_SHOWN);
+    let mut rows = vec![row([
+        "BACKEND",
+        "VERSION",
+        "STATE",
+        "IN FLIGHT",
+        "REQUESTS",
+        "FAILURES",
+        "LATENCY",
+        "WHY",
+    ])];
+    rows.extend(shown.into_iter().take(BACKENDS_SHOWN).map(backend));
+    text += &table("  ", &rows);
+    if hidden > 0 {
+        text += &format!("\n  and {hidden} more; --json shows all");
+    }
+    text
+}
+
+fn traffic(version: &VersionView) -> String {
+    let name = if version.version.is_empty() {
+        String::new()
+    } else {
+        format!("version {}: ", version.version)
+    };
+    let (Some(p50), Some(p99)) = (version.latency_p50_ms, version.latency_p99_ms) else {
+        return match version.unreached {
+            0 => String::new(),
+            unreached => format!("  {name}{unreached} unreached\n"),
+        };
+    };
+    format!(
+        "  {name}{} responses, p50 {p50} ms, p99 {p99} ms, {} retries, {} rescued, {} unreached\n",
+        version.responses, version.retries, version.rescued, version.unreached
+    )
+}
+
+fn backend(backend: &BackendView) -> Vec<String> {
+    let why = match &*backend.reason {
+        "" => String::new(),
+        reason => format!("{reason} (for {})", duration::show(backend.since_seconds)),
+    };
+    let latency = backend
+        .latency_ms
+        .map_or("-".into(), |ms| format!("{ms:.1} ms"));
+    row([
+        &backend.key,
+        if backend.version.is_empty() {
+            "-"
+        } else {
+            &backend.version
+        },
+        &backend.state,
+        &backend.in_flight.to_string(),
+        &backend.requests.to_string(),
+        &backend.failures.to_string(),
+        &latency,
+        &why,
+    ])
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use super::*;
+use crate::admin::view::{Phase, PoolSummary, ReloadReport};
+
+fn status() -> StatusView {
+    StatusView {
+        mizan: "0.1.0".into(),
+        phase: Phase::Serving,
+        generation: 3,
+        digest: "00000000000000ff".into(),
+        config: "/etc/mizan/mizan.toml".into(),
+        started_at: "2026-01-01T00:00:00.000Z".into(),
+        workers: 2,
+        connections: 1,
+        listeners: vec![ListenerView {
+            name: "web".into(),
+            bind: "0.0.0.0:8000".into(),
+            connections: 1,
+            connections_accepted: 9,
+            requests: 70,
+            requests_in_flight: 1,
+        }],
+        pools: Vec::new(),
+        last_reload: ReloadReport {
+            result: ReloadResult::Refused,
+            generation: 3,
+            at: "2026-01-02T00:00:00.000Z".into(),
+            problems: Vec::new(),
+            text: "error[unknown_key]: unknown key `polcy`".into(),
+        },
+    }
+}
+
+fn backend(key: &str, state: &str, reason: &str) -> BackendView {
+    BackendView {
+        key: key.into(),
+        address: key.into(),
+        version: "v1".into(),
+        weight: 1,
+        usable: state == "usable",
+        state: state.into(),
+        reason: reason.into(),
+        since_seconds: 130,
+        admin: "ready".into(),
+        health: "up".into(),
+        in_flight: 2,
+        requests: 100,
+        failures: 1,
+        latency_ms: Some(1.25),
+    }
+}
+
+fn pool(backends: Vec<BackendView>) -> PoolView {
+    PoolView {
+        summary: PoolSummary {
+            name: "api".into(),
+            policy: "power_of_two".into(),
+            panic: false,
+            usable: backends.iter().filter(|backend| backend.usable).count(),
+            total: backends.len(),
+            in_flight: 4,
+        },
+        probed: true,
+        versions: vec![VersionView {
+            version: "v1".into(),
+            responses: 99,
+            latency_p50_ms: Some(1.0),
+            latency_p99_ms: Some(8.0),
+            retries: 2,
+            unreached: 0,
+            rescued: 2,
+        }],
+        backends,
+    }
+}
+
+#[test]
+fn people_see_state_and_why() {
+    let backends = vec![
+        backend("10.0.0.1:80", "usable", ""),
+        backend("10.0.0.2:80", "down", "probes fail: refused"),
+    ];
+    insta::assert_snapshot!(describe(&status(), &[pool(backends)]));
+}
+
+#[test]
+fn of_a_large_pool_what_is_wrong_is_shown_first() {
+    let mut backends: Vec<_> = (0..9999)
+        .map(|at| backend(&format!("b{at}"), "usable", ""))
+        .collect();
+    backends.push(backend("bad", "ejected", "ejected: 5 failures in a row"));
+    let text = describe(&status(), &[pool(backends)]);
+    assert!(text.contains("\n  bad  "), "{text}");
+    assert!(text.ends_with("and 9950 more; --json shows all"), "{text}");
+}

@@ -1,0 +1,154 @@
+//! The binary as people start it: exit statuses, streams, and references that are committed.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn mizan(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .args(arguments)
+        .env_remove("MIZAN_LOG")
+        .output()
+        .expect("it starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs `mizan check` on `text`.
+fn check(text: &str, options: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mizan.toml");
+    std::fs::write(&path, text).expect("written");
+    let output = mizan(&[&["check", &path.display().to_string()], options].concat());
+    (output.status.code(), out(&output) + &err(&output))
+}
+
+const GOOD: &str = r#"
+[[listener]]
+bind = "127.0.0.1:8000"
+
+[[route]]
+host = "*.example.org"
+pool = "api"
+
+[[route]]
+host = "a.example.org"
+path = "/x"
+method = "GET"
+redirect = { status = 308, location = "https://{host}{path}" }
+
+[pool.api]
+backends = ["127.0.0.1:9001", "127.0.0.1:9002"]
+"#;
+
+#[test]
+fn committed_references_are_those_of_the_code() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (what, name) in [("openapi", "openapi.json"), ("metrics", "metrics.md")] {
+        let committed = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
+        let made = out(&mizan(&["generate", what]));
+        assert!(
+            committed == made,
+            "docs/{name} is old: mizan generate {what} > docs/{name}"
+        );
+    }
+}
+
+#[test]
+fn a_good_file_shows_its_routes_in_matching_order() {
+    let (code, text) = check(GOOD, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let exact = text.find("a.example.org").expect("the exact host");
+    let wildcard = text.find("*.example.org").expect("the wildcard");
+    assert!(exact < wildcard, "most specific first: {text}");
+    assert!(
+        text.trim_end()
+            .ends_with("1 listener, 2 routes, 1 pool, 2 backends"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_every_error_marked() {
+    let wrong = GOOD
+        .replace("pool = \"api\"", "pool = \"apx\"")
+        .replace("method", "methd");
+    let (code, text) = check(&wrong, &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.contains("apx") && text.contains("methd") && text.contains("refused, 2 errors"),
+        "{text}"
+    );
+    let (code, json) = check(&wrong, &["--json"]);
+    assert_eq!(code, Some(2));
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(report["accepted"], false);
+    let problems = report["problems"].as_array().expect("problems");
+    assert_eq!(
+        problems
+            .iter()
+            .filter(|problem| problem["severity"] == "error")
+            .count(),
+        2,
+        "{report}"
+    );
+}
+
+#[test]
+fn a_violated_timing_relation_is_1() {
+    let violated = format!("{GOOD}\n[expect]\nstop_grace = \"10s\"\n");
+    let (code, text) = check(&violated, &[]);
+    assert_eq!(
+        code,
+        Some(1),
+        "drain window and deadline are 45 s together: {text}"
+    );
+    assert!(
+        text.contains("FAIL") && text.contains("1 timing relation violated"),
+        "{text}"
+    );
+    assert!(
+        text.contains("not checked"),
+        "unset numbers are never passed: {text}"
+    );
+}
+
+#[test]
+fn a_missing_file_and_a_wrong_option_are_2() {
+    assert_eq!(
+        mizan(&["check", "/nonexistent/mizan.toml"]).status.code(),
+        Some(2)
+    );
+    assert_eq!(
+        mizan(&["serve", "--config", "/nonexistent/mizan.toml"])
+            .status
+            .code(),
+        Some(2)
+    );
+    let unknown = mizan(&["check", "--frobnicate"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(unknown.stdout.is_empty() && err(&unknown).contains("--frobnicate"));
+}
+
+#[test]
+fn nobody_there_is_4() {
+    let output = mizan(&["status", "--admin", "/nonexistent/admin.sock"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(
+        err(&output).contains("no instance answers on /nonexistent/admin.sock"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn help_is_no_error() {
+    let output = mizan(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(out(&output).contains("Exit status"));
+}
