@@ -49,11 +49,7 @@ backends = ["127.0.0.1:9001", "127.0.0.1:9002"]
 #[test]
 fn committed_references_are_those_of_the_code() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for (what, name) in [
-        ("openapi", "openapi.json"),
-        ("metrics", "metrics.md"),
-        ("schema", "mizan.schema.json"),
-    ] {
+    for (what, name) in [("openapi", "openapi.json"), ("metrics", "metrics.md")] {
         let committed = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
         let made = out(&mizan(&["generate", what]));
         assert!(
@@ -92,9 +88,13 @@ fn a_wrong_file_is_refused_with_every_error_marked() {
     assert_eq!(code, Some(2));
     let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(report["accepted"], false);
+    let problems = report["problems"].as_array().expect("problems");
     assert_eq!(
-        report["problems"].as_array().map(Vec::len),
-        Some(2),
+        problems
+            .iter()
+            .filter(|problem| problem["severity"] == "error")
+            .count(),
+        2,
         "{report}"
     );
 }

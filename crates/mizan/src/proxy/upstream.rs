@@ -53,11 +53,6 @@ impl Upstreams {
         }
     }
 
-    /// Idle connections in all.
-    pub(super) fn idle_count(&self) -> usize {
-        self.count.get()
-    }
-
     /// An idle connection to `backend` that is not known to be closed.
     pub(super) fn take<'c>(&self, backend: &'c Backend) -> Option<Upstream<'c>> {
         let mut idle = self.idle.borrow_mut();

@@ -9,7 +9,7 @@ mod families;
 pub use families::FAMILIES;
 
 use super::histogram::Merged;
-use super::metrics::{Metrics, Totals};
+use super::metrics::{ListenerCells, Metrics, Slots, Totals};
 use crate::snapshot::Snapshot;
 use mizan_core::pool::PoolStatus;
 use mizan_core::time::Instant;
@@ -59,6 +59,16 @@ struct Scrape<'a> {
     metrics: &'a Metrics,
     totals: Totals,
     pools: Vec<(Arc<str>, PoolStatus)>,
+}
+
+impl Scrape<'_> {
+    /// Listeners by name; "" stands for forgotten ones, and is there if one was needed.
+    fn listeners(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Slots<ListenerCells>>)> {
+        let named = |(name, slots): &(&Arc<str>, &Arc<Slots<ListenerCells>>)| {
+            !name.is_empty() || slots.made().next().is_some()
+        };
+        self.totals.listeners.iter().filter(named)
+    }
 }
 
 /// All metrics of the process as text. `now` is for what the pools know of their backends.

@@ -237,12 +237,12 @@ impl Metrics {
         pools.sort_unstable_by_key(|pool| pool.address);
         let (routes, row_length) = routes_of(snapshot, &pools);
         routes.iter().for_each(|route| registry.route(&route.name));
-        let listeners = snapshot
-            .listeners
-            .iter()
-            .map(|listener| ListenerPlace {
-                name: listener.name.clone(),
-                cells: registry.listener(&listener.name, self.workers),
+        let listeners = registry
+            .listeners(snapshot, self.workers)
+            .into_iter()
+            .map(|(name, cells)| ListenerPlace {
+                name,
+                cells,
                 row: OnceLock::new(),
             })
             .collect();
@@ -343,6 +343,7 @@ impl std::ops::Deref for BackendCounter {
 #[derive(Debug)]
 pub struct Series {
     metrics: Arc<Metrics>,
+    /// The snapshot's by index, then those of earlier ones, then "".
     listeners: Vec<ListenerPlace>,
     routes: Vec<RoutePlace>,
     /// Places in a listener's row: one for no route, then those of each route.
@@ -453,7 +454,7 @@ pub struct WorkerSeries {
 /// A request that has ended, whatever came of it. Its [`ListenerCells::started`] was called before.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished {
-    /// [`crate::snapshot::Listener::index`].
+    /// [`WorkerSeries::listener_index`].
     pub listener: usize,
     /// The last try's place.
     pub place: Place,
@@ -474,6 +475,17 @@ impl WorkerSeries {
     #[inline]
     pub fn listener(&self, index: usize) -> &ListenerCells {
         self.series.listeners[index].cells.of(self.worker)
+    }
+
+    /// The index of the listener of this name, for connections that were accepted under an earlier
+    /// snapshot: there its position was another, and here it may be gone. A name that no recent
+    /// configuration had is counted under "".
+    pub fn listener_index(&self, name: &str) -> usize {
+        let listeners = &self.series.listeners;
+        listeners
+            .iter()
+            .position(|listener| *listener.name == *name)
+            .unwrap_or(listeners.len() - 1)
     }
 
     /// Where a request is counted. `route` is [`crate::snapshot::route::Route::index`]; `version` is the

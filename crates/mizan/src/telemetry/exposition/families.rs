@@ -182,7 +182,7 @@ pub const FAMILIES: &[Family] = &[
         labels: LISTENER,
         help: "From a request's first byte to its answer's last.",
         write: |scrape, samples| {
-            for (name, slots) in &scrape.totals.listeners {
+            for (name, slots) in scrape.listeners() {
                 samples.histogram(&[name], &merged(slots.made().map(|cells| &cells.duration)));
             }
         },
@@ -314,19 +314,21 @@ fn merged<'a>(histograms: impl Iterator<Item = &'a crate::telemetry::Histogram>)
     merged
 }
 
-/// Adds up workers. Wrapping: one worker's part of a gauge may be below zero.
+/// Adds up workers. One worker's part of a gauge may be below zero; a sum that is so for the moment
+/// between two workers' counts is zero.
 fn sum(values: impl Iterator<Item = u64>) -> u64 {
-    values.fold(0, u64::wrapping_add)
+    let sum = values.fold(0, u64::wrapping_add);
+    if i64::try_from(sum).is_ok() { sum } else { 0 }
 }
 
 fn listener(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&ListenerCells) -> u64) {
-    for (name, slots) in &scrape.totals.listeners {
+    for (name, slots) in scrape.listeners() {
         samples.sample(&[name], sum(slots.made().map(value)));
     }
 }
 
 fn connections_refused(scrape: &Scrape<'_>, samples: &mut Samples) {
-    for (name, slots) in &scrape.totals.listeners {
+    for (name, slots) in scrape.listeners() {
         for cause in ConnectionRefusal::ALL {
             let count = sum(slots
                 .made()

@@ -4,6 +4,7 @@
 //! under the lock and adds up outside it, so that a worker never waits for a scrape's text.
 
 use super::{BackendCells, Counter, ListenerCells, PoolCells, RequestCells, Slots};
+use crate::snapshot::Snapshot;
 use crate::telemetry::histogram::Merged;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ struct Kept<T> {
     slots: Arc<Slots<T>>,
 }
 
+type Named<T> = (Arc<str>, Arc<Slots<T>>);
 type Pair = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
@@ -152,17 +154,29 @@ impl Registry {
         self.routes.insert(name.clone(), self.registrations);
     }
 
-    pub(super) fn listener(
+    /// The snapshot's listeners by index, then those of earlier snapshots that may still have connections,
+    /// then "".
+    pub(super) fn listeners(
         &mut self,
-        name: &Arc<str>,
+        snapshot: &Snapshot,
         workers: usize,
-    ) -> Arc<Slots<ListenerCells>> {
-        keep(
-            &mut self.listeners,
-            name.clone(),
-            self.registrations,
-            workers,
-        )
+    ) -> Vec<Named<ListenerCells>> {
+        let now = self.registrations;
+        let mut listeners: Vec<_> = snapshot
+            .listeners
+            .iter()
+            .map(|listener| listener.name.clone())
+            .collect();
+        listeners.push(Arc::from(""));
+        let mut named: Vec<_> = listeners
+            .into_iter()
+            .map(|name| (name.clone(), keep(&mut self.listeners, name, now, workers)))
+            .collect();
+        let unknown = named.pop();
+        let earlier = self.listeners.iter().filter(|(_, kept)| kept.named < now);
+        named.extend(earlier.map(|(name, kept)| (name.clone(), kept.slots.clone())));
+        named.extend(unknown);
+        named
     }
 
     pub(super) fn pool(

@@ -115,6 +115,35 @@ fn workers_add_up_and_a_reload_forgets_nothing() {
 }
 
 #[test]
+fn a_connection_counts_under_its_listener_whatever_reloads_do() {
+    let metrics = metrics();
+    let listeners: [&[&str]; 3] = [&["old", "web"], &["web"], &["new", "web"]];
+    let workers = listeners.map(|names| metrics.register(&snapshot(names, &[], &[])).worker(0));
+    for name in ["old", "web"] {
+        for worker in &workers {
+            let listener = worker.listener_index(name);
+            worker.listener(listener).started();
+            worker.finished(&Finished {
+                listener,
+                ..finished(Place::NOWHERE, 404)
+            });
+        }
+    }
+    let totals = metrics.totals();
+    assert_eq!(
+        ["old", "web", "new", ""].map(|name| totals.listener(name).requests),
+        [3, 3, 0, 0]
+    );
+    let unknown = workers[0].listener_index("never");
+    workers[0].listener(unknown).started();
+    let text = render(&metrics, &snapshot(&[], &[], &[]), Instant::default());
+    assert!(
+        text.contains("mizan_requests_in_flight{listener=\"\"} 1\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_gauge_may_be_raised_by_one_worker_and_lowered_by_another() {
     let metrics = metrics();
     let snapshot = snapshot(&["web"], &[("a", VERSIONS)], &[("one", &["a"])]);
@@ -126,6 +155,10 @@ fn a_gauge_may_be_raised_by_one_worker_and_lowered_by_another() {
     one.pool(place).connections_idle.add(1);
     two.pool(place).connections_idle.sub(1);
     let text = render(&metrics, &snapshot, Instant::default());
+    assert!(
+        !text.contains("listener=\"\""),
+        "nothing was counted for it: {text}"
+    );
     assert!(text.contains("mizan_connections{listener=\"web\"} 1\n"));
     assert!(text.contains("mizan_upstream_connections_idle{pool=\"a\",version=\"v1\"} 0\n"));
 }
