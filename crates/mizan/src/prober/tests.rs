@@ -68,7 +68,6 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         config: PoolConfig::default(),
         members: Vec::new(),
         names: Vec::new(),
-        waiters: Arc::default(),
         versions: Vec::new(),
         hash_key: None,
         health,

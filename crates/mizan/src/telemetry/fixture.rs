@@ -107,7 +107,6 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
     distinct.dedup();
     let config = pool_config();
     Pool {
-        waiters: Arc::default(),
         name: name.into(),
         core: Arc::new(mizan_core::pool::Pool::new(
             Instant::default(),
