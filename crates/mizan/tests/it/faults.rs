@@ -344,7 +344,9 @@ fn what_a_backend_sends_beyond_its_declared_length_reaches_nobody() {
 #[test]
 fn a_backend_that_never_reads_an_upload_is_answered_for_by_a_time_out() {
     let _alone = alone();
-    let trio = Trio::start(Exchange::hang);
+    // In turn, so that two of six uploads go there.
+    let pool = "policy = \"round_robin\"\ntimeouts = { response_header = \"1s\" }";
+    let trio = Trio::start_with(pool, Exchange::hang);
     let body = vec![b'u'; 8 << 20];
     let started = now();
     let statuses: Vec<_> = (0..6).map(|_| mizan_post(&trio.mizan, &body)).collect();
