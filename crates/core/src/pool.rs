@@ -225,6 +225,12 @@ impl Pool {
         control.status(now)
     }
 
+    /// Whether the only backends that may be picked are those that refused their last connections, so that
+    /// a request can show that one is back.
+    pub fn is_last_resort(&self) -> bool {
+        self.shared.is_last_resort()
+    }
+
     /// The pool's retry budget.
     pub fn retry_budget(&self) -> &RetryBudget {
         &self.retry_budget

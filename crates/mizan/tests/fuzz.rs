@@ -3,7 +3,10 @@
 //! The promises are in `fuzz/src`, where libFuzzer finds them too (`make fuzz`). `MIZAN_FUZZ_SEED` and
 //! `MIZAN_FUZZ_RUNS` repeat or lengthen a run; a failure prints the seed and the input.
 
-#[expect(unreachable_pub, reason = "it is a library's root for libFuzzer, and a module here")]
+#[expect(
+    unreachable_pub,
+    reason = "it is a library's root for libFuzzer, and a module here"
+)]
 #[path = "../../../fuzz/src/lib.rs"]
 mod promises;
 

@@ -95,6 +95,9 @@ pub(super) async fn forward<'s>(
             after
         }
         Err(reason) => {
+            // Every backend refuses connections: that is no backend, not a bad one.
+            let nobody = reason == Reason::ConnectRefused && pool.core.is_last_resort();
+            let reason = if nobody { Reason::NoBackend } else { reason };
             if let Some(cause) = unreached(reason) {
                 in_force.series.pool(outcome.place).unreached(cause);
             }

@@ -19,6 +19,9 @@ use tokio::sync::watch;
 /// How long an accept loop rests when descriptors have run out and none comes free.
 const REST: Duration = Duration::from_millis(500);
 
+/// The same when `connections_max` is reached.
+const FULL_REST: Duration = Duration::from_millis(50);
+
 /// An accepted client connection, not yet tied to a runtime.
 #[derive(Debug)]
 pub struct Accepted {
@@ -94,13 +97,17 @@ pub(super) async fn accept_loop(
     loop {
         tokio::select! {
             biased;
-            _ = stopped.changed() => break,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
             ready = socket.readable() => {
                 let Ok(mut ready) = ready else { break };
                 match accept_some(&worker, &bind, socket.get_ref()) {
                     Drained::Empty => ready.clear_ready(),
                     Drained::More => {}
-                    Drained::NoDescriptors => rest(&worker, &bind, &mut stopped).await,
+                    Drained::Full => rest(&worker, FULL_REST, &mut stopped).await,
+                    Drained::NoDescriptors => {
+                        say_no_descriptors(&bind);
+                        rest(&worker, REST, &mut stopped).await;
+                    }
                 }
                 // The connections just accepted get their turn before the next.
                 tokio::task::yield_now().await;
@@ -110,16 +117,22 @@ pub(super) async fn accept_loop(
     while let Drained::More = accept_some(&worker, &bind, socket.get_ref()) {}
 }
 
-/// Stops accepting until a connection closes, and says so.
-async fn rest(worker: &Rc<Worker>, bind: &Bind, stopped: &mut watch::Receiver<bool>) {
+fn say_no_descriptors(bind: &Bind) {
     static SAID: OncePerSecond = OncePerSecond::new();
     if SAID.allow(crate::clock::now()).is_some() {
-        tracing::error!(%bind, "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)");
+        tracing::error!(
+            %bind,
+            "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)"
+        );
     }
+}
+
+/// Accepts nothing until a connection of this worker closes, or for `time`: another worker's may have closed.
+async fn rest(worker: &Rc<Worker>, time: Duration, stopped: &mut watch::Receiver<bool>) {
     tokio::select! {
         () = worker.descriptors_freed.notified() => {}
-        () = tokio::time::sleep(REST) => {}
-        _ = stopped.changed() => {}
+        () = tokio::time::sleep(time) => {}
+        _ = stopped.wait_for(|stopped| *stopped) => {}
     }
 }
 
@@ -128,6 +141,8 @@ enum Drained {
     Empty,
     /// There may be more.
     More,
+    /// `connections_max` are open: the rest waits in the queue.
+    Full,
     /// The process or the machine is out of descriptors or memory.
     NoDescriptors,
 }
@@ -139,6 +154,13 @@ fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd) -> Drained {
         return drop_all(socket);
     };
     for _ in 0..16 {
+        if worker.shared.connections() >= listener.connections_max {
+            in_force
+                .series
+                .listener(listener.index)
+                .refused(ConnectionRefusal::Limit);
+            return Drained::Full;
+        }
         match rustix::net::acceptfrom_with(
             socket.as_fd(),
             SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
@@ -186,10 +208,6 @@ fn admit(worker: &Rc<Worker>, in_force: &super::worker::InForce, accepted: Accep
     let address: Option<IpAddr> = accepted.peer.map(|peer| peer.ip());
     if !accepted.listener.networks.permits(address) {
         cells.refused(ConnectionRefusal::Network);
-        return;
-    }
-    if worker.shared.connections() >= accepted.listener.connections_max {
-        cells.refused(ConnectionRefusal::Limit);
         return;
     }
     let counts = &worker.shared.connections;

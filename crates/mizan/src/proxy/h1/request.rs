@@ -162,15 +162,13 @@ pub fn parse<'h, 'b>(
     })
 }
 
-/// `HTTP/2.0` is a version that we do not speak; `http/1.1` is no version at all.
+/// `HTTP/2.0` is a version that we do not speak; `http/1.1` is no version at all, and neither is what stands
+/// in a line of more than three words.
 fn version_error(line: &[u8]) -> HeadError {
-    let tail = line.strip_suffix(b"\r").unwrap_or(line);
-    match tail
-        .iter()
-        .rposition(|byte| *byte == b' ')
-        .map(|at| &tail[at + 1..])
-    {
-        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut words = line.split(|byte| *byte == b' ');
+    match (words.nth(2), words.next()) {
+        (Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]), None)
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             HeadError::Version

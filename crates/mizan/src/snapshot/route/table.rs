@@ -3,7 +3,8 @@
 //! The order is by specificity, not by place in the file, so that moving a route about changes nothing:
 //!
 //! 1. host: exact, then wildcards from the longest, then routes that name no host;
-//! 2. within a host, path: exact, then prefixes from the longest, then regexes in file order;
+//! 2. within a host, path: exact, then prefixes from the longest, then regexes in file order, then routes for
+//!    all paths (the prefix `/`), which say least;
 //! 3. within a path: the route with more conditions (a listener, a method, a client address, each
 //!    header, each query parameter) before the one with fewer;
 //! 4. then file order.

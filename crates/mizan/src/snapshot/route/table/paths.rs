@@ -81,6 +81,7 @@ impl Paths {
             .filter(|(regex, _)| regex.is_match(path.as_bytes()));
         prefixes
             .chain(regexes.map(|(_, candidates)| candidates))
+            .chain([&self.prefixes.nodes[0].candidates])
             .flatten()
             .find(holds)
     }
@@ -93,13 +94,14 @@ impl Paths {
             .prefixes
             .nodes
             .iter()
-            .filter(|node| !node.candidates.is_empty())
+            .filter(|node| node.depth > 0 && !node.candidates.is_empty())
             .collect();
         prefixes.sort_by_key(|node| (Reverse(node.depth), first_in_file(&node.candidates)));
         let exact = exact.into_iter().flatten();
         let prefixes = prefixes.into_iter().flat_map(|node| &node.candidates);
         let regexes = self.regexes.iter().flat_map(|(_, candidates)| candidates);
-        exact.chain(prefixes).chain(regexes).collect()
+        let all = &self.prefixes.nodes[0].candidates;
+        exact.chain(prefixes).chain(regexes).chain(all).collect()
     }
 }
 
@@ -160,7 +162,8 @@ impl Prefixes {
         &mut self.nodes[at].candidates
     }
 
-    /// The nodes that are a prefix of `path`, from the longest; some have no routes.
+    /// The nodes that are a prefix of `path`, from the longest and without the root, which matches all and is
+    /// asked last; some have no routes.
     fn longest_first(&self, path: &str) -> impl Iterator<Item = &Node> {
         let mut deepest = 0;
         if let Some(path) = path.strip_prefix('/') {
@@ -172,8 +175,9 @@ impl Prefixes {
             }
         }
         std::iter::successors(Some(&self.nodes[deepest]), |node| {
-            (node.depth > 0).then(|| &self.nodes[node.parent])
+            Some(&self.nodes[node.parent])
         })
+        .take_while(|node| node.depth > 0)
     }
 }
 

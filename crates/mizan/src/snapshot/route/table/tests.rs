@@ -146,13 +146,14 @@ fn an_exact_host_goes_before_wildcards_and_a_longer_wildcard_before_a_shorter() 
 }
 
 #[test]
-fn an_exact_path_goes_before_prefixes_a_longer_prefix_before_a_shorter_and_regexes_come_last() {
+fn the_order_is_exact_then_longer_prefixes_then_regexes_then_the_catch_all() {
     let table = table(vec![
         (&[], regex("/api/.*")),
-        (&[], regex(".*")),
+        (&[], regex("/[a-z]+")),
         (&[], prefix("/api")),
         (&[], prefix("/api/v1/")),
         (&[], exact("/api/v1")),
+        (&[], prefix("/")),
     ]);
     for (path, expected) in [
         ("/api/v1", 4),
@@ -161,12 +162,13 @@ fn an_exact_path_goes_before_prefixes_a_longer_prefix_before_a_shorter_and_regex
         ("/api/v10", 2),
         ("/api", 2),
         ("/apix", 1),
-        ("/", 1),
-        ("*", 1),
+        ("/", 5),
+        ("/9", 5),
+        ("*", 5),
     ] {
         assert_eq!(found(&table, &get("h", path)), Some(expected), "{path}");
     }
-    assert_eq!(order(&table), [4, 3, 2, 0, 1]);
+    assert_eq!(order(&table), [4, 3, 2, 0, 1, 5]);
 }
 
 #[test]
@@ -411,6 +413,7 @@ fn sorted_entries(routes: &[Arc<Route>]) -> Vec<(Option<HostMatch>, Arc<Route>)>
         };
         let path = match &route.path {
             PathMatch::Exact(_) => (0, 0),
+            PathMatch::Prefix(prefix) if base(prefix).is_empty() => (3, 0),
             PathMatch::Prefix(prefix) => (1, usize::MAX - base(prefix).len()),
             PathMatch::Regex(regex) => (2, first_with(regex.as_str())),
         };
