@@ -83,6 +83,12 @@ pub(crate) trait Policy: Send + Sync {
         None
     }
 
+    /// Where figures of load do not agree with the backends.
+    #[cfg(test)]
+    fn fault(&self, _membership: &Membership, _mask: Gate) -> Option<(usize, usize)> {
+        None
+    }
+
     /// When the table has to be built anew, although nothing changed.
     fn expires(&self) -> Option<Instant> {
         None
@@ -149,21 +155,33 @@ pub(crate) struct Picker {
     /// Members that may be picked, as indices in ascending order.
     pub(crate) candidates: Vec<u32>,
     pub(crate) policy: Arc<dyn Policy>,
+    /// `policy.keeps_load()`, without the call.
+    keeps_load: bool,
     pub(crate) generation: u64,
     /// Whether people left any member in.
     pub(crate) any_ready: bool,
 }
 
 impl Picker {
-    /// A picker that never picks.
-    pub(crate) fn empty() -> Self {
+    pub(crate) fn new(
+        membership: Arc<Membership>,
+        candidates: Vec<u32>,
+        policy: Arc<dyn Policy>,
+    ) -> Self {
         Self {
-            membership: Arc::new(Membership::new(Vec::new())),
-            candidates: Vec::new(),
-            policy: Arc::new(Nobody),
+            keeps_load: policy.keeps_load(),
+            membership,
+            candidates,
+            policy,
             generation: 0,
             any_ready: false,
         }
+    }
+
+    /// A picker that never picks.
+    pub(crate) fn empty() -> Self {
+        let membership = Arc::new(Membership::new(Vec::new()));
+        Self::new(membership, Vec::new(), Arc::new(Nobody))
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -171,7 +189,7 @@ impl Picker {
     }
 
     pub(crate) fn keeps_load(&self) -> bool {
-        self.policy.keeps_load()
+        self.keeps_load
     }
 
     pub(crate) fn pick(&self, mask: Gate, pick: &Pick<'_>) -> Result<Claim, NoPick> {

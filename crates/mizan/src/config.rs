@@ -148,12 +148,12 @@ fn read(sources: &[Source]) -> Read<'_> {
     let mut report = Report::new(sources, found);
     let json = shape::check(&mut tree.root, &schema::JSON_SCHEMA, &mut report);
     let is_broken = tree.syntax.iter().any(|error| error.is_structural);
-    // On a line with a syntax error, and about things that are missing in a broken file, the shape is a guess.
+    // About things that are missing in a broken file, the shape is a guess.
     report.found.retain(|diagnostic| {
-        let on_same_line = |error: &tree::Syntax| {
-            sources[error.file].path == diagnostic.file && error.diagnostic.line == diagnostic.line
+        let explains = |error: &tree::Syntax| {
+            sources[error.file].path == diagnostic.file && error.explains(diagnostic)
         };
-        !(is_broken && diagnostic.code == "missing_key") && !tree.syntax.iter().any(on_same_line)
+        !(is_broken && diagnostic.code == "missing_key") && !tree.syntax.iter().any(explains)
     });
     report
         .found

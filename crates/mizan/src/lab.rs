@@ -67,7 +67,7 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool, LabError> {
 
 /// The end of what the proxy logged: its file goes with the stage.
 fn tell_log(stage: &Stage) {
-    const LINES: usize = 40;
+    const LINES: usize = 400;
     let Some(text) = stage
         .log()
         .and_then(|path| std::fs::read_to_string(path).ok())

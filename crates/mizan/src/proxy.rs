@@ -22,6 +22,7 @@ pub mod h1;
 mod headers;
 pub mod listen;
 mod meter;
+mod patience;
 mod plan;
 mod queue;
 mod record;

@@ -21,10 +21,8 @@ const POINTS_MAX: u64 = 1 << 21;
 /// a pick walks over two.
 const WALK_MAX: usize = 48;
 
-/// Bits of a place; the rest of a point's word is the backend's index.
-const PLACE_BITS: u32 = 40;
-const INDEX_BITS: u32 = 64 - PLACE_BITS;
-const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+/// Bits of a place on the ring. Two points at one place stand in the order of their full hashes.
+const PLACE_BITS: u32 = 36;
 
 /// FNV-1a, finished by SplitMix64. The same for ever, on every machine: keys would move if it
 /// changed. Also meant for hashing what [`crate::Pick::hash`] is made of.
@@ -39,12 +37,16 @@ pub const fn stable_hash(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
+/// The points lie in one array by place, cut into *stretches* of about four: a stretch is found by
+/// the top bits of a place, so a point needs to hold the rest of its place only, and fits 32 bits
+/// with its backend's index. Half the memory is half the cache misses, which is what a pick costs.
 pub(crate) struct Ring {
-    /// Points by place: `place << INDEX_BITS | index`.
-    points: Vec<u64>,
-    /// For each value of a place's top bits, the first point at or after it.
+    /// `rest of place << index_bits | index`.
+    points: Vec<u32>,
+    index_bits: u32,
+    /// Where each stretch starts in `points`; one more at the end.
     starts: Vec<u32>,
-    /// How far a place is shifted to give those bits.
+    /// How far a place is shifted to give its stretch.
     shift: u32,
     /// Each member's hash.
     names: Vec<u64>,
@@ -62,32 +64,85 @@ impl Ring {
             .map(|backend| u64::from(backend.weight()))
             .collect();
         let halvings = halvings(&weights);
-        let mut points = Vec::new();
-        for ((&name, &weight), index) in names.iter().zip(&weights).zip(0u64..) {
-            for replica in 0..points_of(weight, halvings) {
-                points.push(place(name, replica) << INDEX_BITS | index);
-            }
-        }
-        points.sort_unstable();
-        // About four points for each start: the table stays small, and the walk in it short.
-        let bits = (points.len() as u64 / 4).max(1).ilog2();
-        let shift = PLACE_BITS - bits;
-        let starts = starts(&points, bits, shift);
-        Self {
-            points,
-            starts,
+        let count: u64 = weights
+            .iter()
+            .map(|&weight| points_of(weight, halvings))
+            .sum();
+
+        let index_bits = (names.len().max(2) - 1).ilog2() + 1;
+        // So many that the rest of a place leaves room for the index.
+        let stretch_bits = (count / 4)
+            .max(1)
+            .ilog2()
+            .max(PLACE_BITS + index_bits - u32::BITS);
+        let shift = PLACE_BITS - stretch_bits;
+        let mut ring = Self {
+            points: Vec::new(),
+            index_bits,
+            starts: Vec::new(),
             shift,
             names,
-        }
+        };
+        ring.fill(&weights, halvings, count);
+        ring
     }
 
-    /// The first point at or after `place`, which may be one past the last.
-    fn find(&self, place: u64) -> usize {
-        let mut at = self.starts[(place >> self.shift) as usize] as usize;
-        while at < self.points.len() && self.points[at] >> INDEX_BITS < place {
-            at += 1;
+    /// Sorts the points by counting: into stretches, then within each.
+    fn fill(&mut self, weights: &[u64], halvings: u32, count: u64) {
+        let to_stretch = (u64::BITS - PLACE_BITS) + self.shift;
+        let hashes = |names: &[u64], index: usize| {
+            let name = names[index];
+            (0..points_of(weights[index], halvings)).map(move |replica| mix(name ^ mix(replica)))
+        };
+        let stretches = 1usize << (PLACE_BITS - self.shift);
+        let mut starts = vec![0u32; stretches + 1];
+        for index in 0..weights.len() {
+            for hash in hashes(&self.names, index) {
+                starts[(hash >> to_stretch) as usize + 1] += 1;
+            }
         }
-        at
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut filled = starts.clone();
+        let mut sorted = vec![(0u64, 0u32); count as usize];
+        for index in 0..weights.len() {
+            for hash in hashes(&self.names, index) {
+                let place = &mut filled[(hash >> to_stretch) as usize];
+                sorted[*place as usize] = (hash, index as u32);
+                *place += 1;
+            }
+        }
+        for bounds in starts.windows(2) {
+            sorted[bounds[0] as usize..bounds[1] as usize].sort_unstable();
+        }
+        self.points = sorted
+            .iter()
+            .map(|&(hash, index)| self.rest(hash) << self.index_bits | index)
+            .collect();
+        self.starts = starts;
+    }
+
+    /// The part of a hash's place that its stretch does not tell.
+    fn rest(&self, hash: u64) -> u32 {
+        let place = hash >> (u64::BITS - PLACE_BITS);
+        (place & ((1 << self.shift) - 1)) as u32
+    }
+
+    /// The first point at or after a hash's place, which may be one past the last.
+    fn find(&self, hash: u64) -> usize {
+        let stretch = (hash >> (u64::BITS - PLACE_BITS) >> self.shift) as usize;
+        let (start, end) = (
+            self.starts[stretch] as usize,
+            self.starts[stretch + 1] as usize,
+        );
+        let rest = self.rest(hash);
+        let before = |&&point: &&u32| point >> self.index_bits < rest;
+        start + self.points[start..end].iter().take_while(before).count()
+    }
+
+    fn index(&self, point: u32) -> usize {
+        (point & ((1 << self.index_bits) - 1)) as usize
     }
 
     /// Where nearly all are out: the candidate that scores highest for this hash, in proportion to
@@ -110,12 +165,11 @@ impl Ring {
 impl Policy for Ring {
     fn pick(&self, view: &View<'_>) -> Option<Claim> {
         let hash = mix(view.pick.hash.unwrap_or(view.pick.random));
-        let start = self.find(hash >> INDEX_BITS);
-        let (before, from) = self.points.split_at(start);
+        let (before, from) = self.points.split_at(self.find(hash));
         from.iter()
             .chain(before)
             .take(WALK_MAX)
-            .find_map(|point| view.claim((point & INDEX_MASK) as usize))
+            .find_map(|&point| view.claim(self.index(point)))
             .or_else(|| self.highest(view, hash))
     }
 }
@@ -139,21 +193,4 @@ fn points_of(weight: u64, halvings: u32) -> u64 {
     } else {
         ((weight * POINTS) >> halvings).max(1)
     }
-}
-
-/// Where a backend's point lies.
-fn place(name: u64, replica: u64) -> u64 {
-    mix(name ^ mix(replica)) >> INDEX_BITS
-}
-
-fn starts(points: &[u64], bits: u32, shift: u32) -> Vec<u32> {
-    let mut starts = Vec::with_capacity(1 << bits);
-    let mut at = 0;
-    for top in 0..1u64 << bits {
-        while at < points.len() && points[at] >> INDEX_BITS < top << shift {
-            at += 1;
-        }
-        starts.push(at as u32);
-    }
-    starts
 }

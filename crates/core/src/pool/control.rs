@@ -47,6 +47,16 @@ struct Departed {
     backend: Weak<Backend>,
 }
 
+/// Backends that people left in.
+#[derive(Clone, Copy, Default)]
+struct Census {
+    ready: usize,
+    /// Those that look healthy.
+    usable: usize,
+    /// Those that do not refuse connections.
+    accepting: usize,
+}
+
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>, config: PoolConfig, seed: u64) -> Self {
         Self {
@@ -146,19 +156,19 @@ impl Control {
     }
 
     pub(crate) fn status(&self, now: Instant) -> PoolStatus {
-        let mode = self.mode();
+        let census = self.census();
+        let mode = self.mode(census);
         let backends: Vec<BackendStatus> = self
             .entries
             .iter()
             .map(|entry| BackendStatus::of(entry, now, mode))
             .collect();
-        let (usable, ready, _) = self.census();
         PoolStatus {
             policy: self.config.policy,
             panic: self.panic.is_on(),
             mode,
-            usable,
-            ready,
+            usable: census.usable,
+            ready: census.ready,
             total: backends.len(),
             backends,
         }
@@ -372,33 +382,32 @@ impl Control {
         self.next_fade = (!self.penalised.is_empty()).then(|| now + FADE_INTERVAL);
     }
 
-    /// How many look healthy, how many people left in, and how many of those accept connections.
-    fn census(&self) -> (usize, usize, usize) {
-        let mut counts = (0, 0, 0);
+    fn census(&self) -> Census {
+        let mut census = Census::default();
         for entry in &self.entries {
             let gate = entry.backend.live().gate.load();
             if gate.has(Gate::NEVER) {
                 continue;
             }
-            counts.0 += usize::from(!gate.has(Gate::UNHEALTHY));
-            counts.1 += 1;
-            counts.2 += usize::from(!gate.has(Gate::REFUSED));
+            census.ready += 1;
+            census.usable += usize::from(!gate.has(Gate::UNHEALTHY));
+            census.accepting += usize::from(!gate.has(Gate::REFUSED));
         }
-        counts
+        census
     }
 
-    fn mode(&self) -> Mode {
-        let (_, ready, accepting) = self.census();
-        match (self.panic.is_on(), accepting) {
+    fn mode(&self, census: Census) -> Mode {
+        match (self.panic.is_on(), census.accepting) {
             (false, _) => Mode::Normal,
-            (true, 0) if ready > 0 => Mode::LastResort,
+            (true, 0) if census.ready > 0 => Mode::LastResort,
             (true, _) => Mode::Panic,
         }
     }
 
     /// Decides about panic, and puts the picker in force that follows from all gates.
     fn settle(&mut self, now: Instant) {
-        let (usable, total, _) = self.census();
+        let census = self.census();
+        let (usable, total) = (census.usable, census.ready);
         if self
             .panic
             .observe(usable, total, self.config.panic_threshold)
@@ -409,7 +418,7 @@ impl Control {
                 Event::PanicLeft { usable, total }
             });
         }
-        let mode = self.mode();
+        let mode = self.mode(census);
         self.shared.set_mode(mode);
         let candidates: Vec<u32> = self
             .entries
@@ -418,8 +427,10 @@ impl Control {
             .filter(|(entry, _)| !entry.backend.live().gate.load().has(mode.mask()))
             .map(|(_, index)| index)
             .collect();
-        self.membership
-            .set_default_latency(level_of_mean(&self.membership, now));
+        if self.config.policy == PolicyKind::LeastResponseTime {
+            let level = level_of_mean(&self.membership, now);
+            self.membership.set_default_latency(level);
+        }
         let previous = self.shared.picker.load_full();
         let policy = build(&Blueprint {
             kind: self.config.policy,
@@ -435,16 +446,15 @@ impl Control {
             self.note_all_penalties(now);
         }
         self.built = Some(self.config.policy);
-        for (backend, index) in self.membership.backends.iter().zip(0..) {
-            backend.live().slot.store(index, Ordering::Relaxed);
+        if !Arc::ptr_eq(&previous.membership, &self.membership) {
+            for (backend, index) in self.membership.backends.iter().zip(0..) {
+                backend.live().slot.store(index, Ordering::Relaxed);
+            }
         }
-        self.shared.publish(Picker {
-            membership: Arc::clone(&self.membership),
-            candidates,
-            policy,
-            generation: previous.generation() + 1,
-            any_ready: total > 0,
-        });
+        let mut picker = Picker::new(Arc::clone(&self.membership), candidates, policy);
+        picker.generation = previous.generation() + 1;
+        picker.any_ready = total > 0;
+        self.shared.publish(picker);
     }
 
     /// The policy begins to keep leaves: those with a penalty have to be refreshed from here on.

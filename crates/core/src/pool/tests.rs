@@ -1,1 +1,12 @@
+//! The pool's promises, in virtual time.
 
+mod carried;
+mod ejected;
+mod fairness;
+mod hashing;
+mod panicking;
+mod probing;
+mod refusing;
+mod simulated;
+mod stress;
+mod support;

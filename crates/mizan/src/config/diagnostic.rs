@@ -104,11 +104,14 @@ impl Diagnostic {
                 self.code, self.message
             );
         };
-        let text = masked(&source.text);
-        let span = within(&text, self.span.clone());
-        let snippet = Snippet::source(text)
+        let (line, start) = shown_line(&source.text, self.span.start);
+        // The text may have changed since: whatever the span, something inside the line is marked.
+        let inside = |at: usize| at.clamp(start, start + line.len()) - start;
+        let marked = within(&line, inside(self.span.start)..inside(self.span.end));
+        let snippet = Snippet::source(line)
+            .line_start(self.line)
             .path(file)
-            .annotation(AnnotationKind::Primary.span(span));
+            .annotation(AnnotationKind::Primary.span(marked));
         let mut group = level
             .primary_title(&self.message)
             .id(self.code)
@@ -155,12 +158,20 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     )
 }
 
-/// `text` with an admin token that stands in it replaced by `*`, byte for byte, so that spans still hold.
-fn masked(text: &str) -> String {
-    let mut out = text.to_owned();
-    for span in super::tree::token_spans(text) {
-        let stars = "*".repeat(span.len());
-        out.replace_range(span, &stars);
+/// The line that byte `at` stands on, and its first byte. An admin token in it is replaced by `*`, byte
+/// for byte, so that spans still hold.
+fn shown_line(text: &str, at: usize) -> (String, usize) {
+    let at = text.floor_char_boundary(at.min(text.len()));
+    let start = text[..at].rfind('\n').map_or(0, |at| at + 1);
+    let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
+    let mut line = text[start..end].to_owned();
+    if line.contains("token") {
+        for span in super::tree::token_spans(text) {
+            let (from, to) = (span.start.max(start), span.end.min(end));
+            if from < to {
+                line.replace_range(from - start..to - start, &"*".repeat(to - from));
+            }
+        }
     }
-    out
+    (line, start)
 }

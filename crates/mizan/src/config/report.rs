@@ -145,6 +145,23 @@ impl Cx<'_> {
         );
     }
 
+    /// An error on the key itself, where the value is not to blame.
+    pub(super) fn error_on_key(
+        &mut self,
+        at: &At<'_>,
+        code: &'static str,
+        message: impl Into<String>,
+    ) {
+        let steps = at.steps();
+        let path = self.tree.locate(&steps).path;
+        let place = self
+            .tree
+            .key_place(&steps)
+            .unwrap_or_else(|| self.place(at));
+        self.report
+            .push(&place, path, Severity::Error, code, message.into(), None);
+    }
+
     /// A warning that says what to do.
     pub(super) fn warn(
         &mut self,

@@ -77,47 +77,44 @@ fn admin(cx: &mut Cx<'_>, file: &File) {
     }
 }
 
-/// Mizan's own read-only listeners against each other, the admin API and the listeners.
+/// Mizan's own listeners against each other and the listeners for clients.
 fn own_addresses(cx: &mut Cx<'_>, file: &File) {
-    let keys = [
-        At::ROOT.key("health"),
-        At::ROOT.key("metrics"),
-        At::ROOT.key("admin"),
+    let list = At::ROOT.key("listener");
+    let own = [
+        ("health", file.health.bind.value.0, "`/livez` and `/readyz`"),
+        ("metrics", file.metrics.bind.value.0, "`/metrics`"),
+        (
+            "admin",
+            file.admin.bind.as_ref().map(|bind| bind.value),
+            "the admin API",
+        ),
     ];
-    let mut taken: Vec<(SocketAddr, Place)> = Vec::new();
     for (index, listener) in file.listener.iter().enumerate() {
-        if let Some(crate::snapshot::Bind::Tcp(address)) =
+        let Some(crate::snapshot::Bind::Tcp(address)) =
             listener.bind.as_ref().map(|bind| &bind.value)
-        {
-            let list = At::ROOT.key("listener");
-            taken.push((*address, cx.place(&list.index(index).key("bind"))));
+        else {
+            continue;
+        };
+        let taken = own
+            .iter()
+            .find(|(_, own, _)| own.is_some_and(|own| overlap(own, *address)));
+        if let Some((key, Some(own), what)) = taken {
+            let message = format!("`{address}` takes `{own}`, the address of {what}");
+            let help = format!("use another port, or set `bind` in `[{key}]`");
+            cx.error_with(&list.index(index).key("bind"), "duplicate", message, help);
         }
     }
-    let read_only = [file.health.bind.value.0, file.metrics.bind.value.0];
-    let admin = file.admin.bind.as_ref().map(|bind| bind.value);
-    for (at, address) in keys.iter().zip(read_only.into_iter().chain([admin])) {
-        let Some(address) = address else { continue };
-        let at = at.key("bind");
-        if let Some((other, place)) = taken.iter().find(|(other, _)| overlap(*other, address)) {
-            let message = format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
-            cx.error_with(
-                &at,
-                "duplicate",
-                message,
-                "give it a port of its own, or `off` where it is not needed",
-            );
-        }
-    }
+    let [(_, health, _), (_, metrics, _), (_, admin, _)] = own;
     if let Some(admin) = admin
-        && read_only
+        && [health, metrics]
             .into_iter()
             .flatten()
-            .any(|address| overlap(address, admin))
+            .any(|open| overlap(open, admin))
     {
         let message =
             format!("`{admin}` is the address of `/livez` or `/metrics`, which need no token");
         cx.error_with(
-            &keys[2].key("bind"),
+            &At::ROOT.key("admin").key("bind"),
             "duplicate",
             message,
             "give the admin API a port of its own",

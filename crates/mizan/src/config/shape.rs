@@ -344,8 +344,14 @@ impl<'s> Checker<'s, '_, '_> {
     /// What a schema wants, in words.
     fn expected(&self, schema: &'s Json) -> String {
         if let Some(choices) = self.get(schema, "anyOf").and_then(Json::as_array) {
-            let mut all: Vec<String> = choices.iter().map(|choice| self.expected(choice)).collect();
-            all.dedup();
+            let words = |choice: &'s Json| match self.get(choice, "items") {
+                // A list of what stands before it.
+                Some(items) if self.expected(items) == self.expected(&choices[0]) => {
+                    "a list of them".to_owned()
+                }
+                _ => self.expected(choice),
+            };
+            let all: Vec<String> = choices.iter().map(words).collect();
             return all.join(", or ");
         }
         let words = self.words(schema);
@@ -437,6 +443,13 @@ fn header_help(node: &Node, at: &At<'_>, code: &str) -> Option<String> {
         ("wrong_type", "listener" | "route", Value::Table(_)) => Some(format!(
             "write `[[{at}]]`, with two brackets: there may be several"
         )),
+        ("wrong_type", pool, Value::Array(_))
+            if pool.starts_with("pool.") && pool.matches('.').count() == 1 =>
+        {
+            Some(format!(
+                "write `[{pool}]`, with one bracket: a name stands once"
+            ))
+        }
         ("wrong_type", "pool", Value::Array(_)) => {
             Some("write `[pool.NAME]`: pools are tables by name".to_owned())
         }

@@ -3,8 +3,10 @@
 //! Each prevents one kind of outage that no single number shows. A relation with an unset number is
 //! "not checked", never passed: silence must not look like safety.
 
+mod pools;
 mod relation;
 mod rules;
+mod sides;
 
 pub use relation::{Relation, Verdict};
 
@@ -17,6 +19,8 @@ use super::tree::Step;
 pub(super) struct Found<'f> {
     pub(super) relation: Relation,
     pub(super) steps: Vec<Step<'f>>,
+    /// What to mark where that key is not in the file.
+    pub(super) otherwise: Vec<Step<'f>>,
 }
 
 /// All relations of a configuration, in the order of their numbers.
@@ -27,7 +31,12 @@ pub(super) fn relations(file: &File) -> Vec<Found<'_>> {
 /// Tells the relations that do not hold. Probes that overlap are an error; the rest are warnings, since
 /// the numbers of the other side may be wrong.
 pub(super) fn warn(cx: &mut Cx<'_>, file: &File) {
-    for Found { relation, steps } in relations(file) {
+    for Found {
+        relation,
+        steps,
+        otherwise,
+    } in relations(file)
+    {
         if relation.verdict != Verdict::Fail {
             continue;
         }
@@ -43,6 +52,11 @@ pub(super) fn warn(cx: &mut Cx<'_>, file: &File) {
             .mend
             .map(|mend| format!("; {mend}"))
             .unwrap_or_default();
+        let steps = if cx.tree.find(&steps).is_none() && !otherwise.is_empty() {
+            otherwise
+        } else {
+            steps
+        };
         cx.tell(
             &steps,
             severity,

@@ -190,6 +190,20 @@ impl Node {
         })
     }
 
+    /// The place of the key that a path ends with.
+    pub(super) fn key_place(&self, steps: &[Step<'_>]) -> Option<Place> {
+        let (Step::Key(key), table) = steps
+            .split_last()
+            .map(|(last, steps)| (*last, self.find(steps)))?
+        else {
+            return None;
+        };
+        match &table?.value {
+            Value::Table(table) => table.get(key).map(|entry| entry.key_place.clone()),
+            _ => None,
+        }
+    }
+
     /// The place of a path, or of as much of it as is there.
     pub(super) fn locate(&self, steps: &[Step<'_>]) -> Located {
         let mut place = Place {

@@ -1,10 +1,56 @@
 //! Finding ports that nobody has.
 
+use crate::clock;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::time::Duration;
 
 /// How many ports are tried from the wanted one on.
 const TRIES_MAX: u16 = 1_000;
+
+/// The abstract socket whose owner may look for ports: known within one network namespace, as ports are, and
+/// free again by itself when its owner dies.
+const TURN_NAME: &[u8] = b"mizan-lab-start";
+/// How long another laboratory may take to start.
+const TURN_MAX: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);
+
+/// The right to look for ports and take them, ended by dropping it: two laboratories that start at the same time
+/// would find the same ones free.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// None if another one did not end its turn in time. Better two that may clash than none.
+    _owned: Option<UnixListener>,
+}
+
+impl Turn {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// What binding says if it fails for another reason than that another laboratory has the turn.
+    pub(super) fn wait() -> io::Result<Self> {
+        Self::wait_for(TURN_NAME, TURN_MAX)
+    }
+
+    fn wait_for(name: &[u8], limit: Duration) -> io::Result<Self> {
+        let address = UnixAddress::from_abstract_name(name)?;
+        let end = clock::now() + limit;
+        loop {
+            match UnixListener::bind_addr(&address) {
+                Ok(owned) => {
+                    return Ok(Self {
+                        _owned: Some(owned),
+                    });
+                }
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
+                Err(_) if clock::now() >= end => return Ok(Self { _owned: None }),
+                Err(_) => std::thread::sleep(POLL),
+            }
+        }
+    }
+}
 
 /// Hands out ports of the loopback address, none of them twice.
 #[derive(Debug, Default)]
@@ -52,6 +98,27 @@ mod tests {
         assert!(first > port);
         let second = ports.next_free(port).unwrap().port();
         assert!(second > first, "{second} was given already");
+    }
+
+    #[test]
+    fn one_laboratory_at_a_time_has_its_turn() {
+        let name = format!("mizan-test-{:x}", clock::random());
+        let none = Duration::ZERO;
+        let first = Turn::wait_for(name.as_bytes(), none).unwrap();
+        assert!(first._owned.is_some());
+        assert!(
+            Turn::wait_for(name.as_bytes(), none)
+                .unwrap()
+                ._owned
+                .is_none()
+        );
+        drop(first);
+        assert!(
+            Turn::wait_for(name.as_bytes(), none)
+                .unwrap()
+                ._owned
+                .is_some()
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::backend::State;
 use super::children::Child;
 use super::client::{Client, Fault};
 use super::config::{Policy, Setup};
-use super::ports::Ports;
+use super::ports::{Ports, Turn};
 use crate::clock;
 use std::fs;
 use std::io;
@@ -75,7 +75,9 @@ impl Backend {
         let command = ["lab-backend", "--port", &port, "--name", &self.name];
         let what = format!("start backend {}", self.name);
         let mut child = Child::spawn(&command, Stdio::inherit()).map_err(LabError::io(&*what))?;
-        wait_for_listener(&what, &mut child, self.address)?;
+        wait_until_ready(&what, &mut child, || {
+            Client::connect(self.address, None).is_ok()
+        })?;
         self.child = Some(child);
         Ok(())
     }
@@ -142,12 +144,15 @@ pub(super) struct Stage {
     folder: PathBuf,
     /// Standard error of the proxy; inherited if none.
     log: Option<PathBuf>,
+    /// Until all ports that were found free are taken.
+    turn: Option<Turn>,
 }
 
 impl Stage {
     /// Finds ports (the proxy's from `port` on), makes the folder and starts the backends. With `quiet`, the
     /// proxy logs to a file.
     pub(super) fn build(port: u16, backends: usize, quiet: bool) -> Result<Self, LabError> {
+        let turn = Some(Turn::wait().map_err(LabError::io("wait for another laboratory's start"))?);
         let mut ports = Ports::default();
         let mut free = |wanted| {
             ports
@@ -180,6 +185,7 @@ impl Stage {
             setup,
             folder,
             log,
+            turn,
         };
         for (index, address) in addresses.into_iter().enumerate() {
             let mut backend = Backend {
@@ -221,8 +227,9 @@ impl Stage {
         let config = path.to_string_lossy().into_owned();
         let mut child = Child::spawn(&["serve", "--config", &config], errors)
             .map_err(LabError::io("start `mizan serve`"))?;
-        wait_for_listener("`mizan serve`", &mut child, self.setup.proxy)?;
+        wait_until_ready("`mizan serve`", &mut child, || is_ready(self.setup.metrics))?;
         self.proxy = Some(child);
+        self.turn = None;
         Ok(())
     }
 
@@ -276,22 +283,29 @@ impl Drop for Stage {
     }
 }
 
-fn wait_for_listener(what: &str, child: &mut Child, address: SocketAddr) -> Result<(), LabError> {
+/// Waits until a child that was just started is `ready`.
+fn wait_until_ready(
+    what: &str,
+    child: &mut Child,
+    ready: impl Fn() -> bool,
+) -> Result<(), LabError> {
     let end = clock::now() + START_MAX;
-    loop {
+    while !ready() {
         if let Some(status) = child.ended().map_err(LabError::io(what))? {
-            return Err(LabError::Child(format!(
-                "{what}: it ended at once ({status})"
-            )));
-        }
-        if std::net::TcpStream::connect(address).is_ok() {
-            return Ok(());
+            let text = format!("{what}: it ended at once ({status})");
+            return Err(LabError::Child(text));
         }
         if clock::now() >= end {
-            return Err(LabError::Child(format!(
-                "{what}: does not listen on {address} after {START_MAX:?}"
-            )));
+            let text = format!("{what}: not ready after {START_MAX:?}");
+            return Err(LabError::Child(text));
         }
         std::thread::sleep(POLL);
     }
+    Ok(())
+}
+
+/// Whether the proxy is ready: it listens before it is.
+fn is_ready(metrics: SocketAddr) -> bool {
+    let answer = Client::connect(metrics, None).and_then(|mut client| client.get("/readyz"));
+    answer.is_ok_and(|answer| answer.status == 200)
 }

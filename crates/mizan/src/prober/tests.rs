@@ -68,6 +68,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         config: PoolConfig::default(),
         members: Vec::new(),
         names: Vec::new(),
+        waiters: Arc::default(),
         versions: Vec::new(),
         hash_key: None,
         health,
@@ -98,7 +99,6 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
             requests_max: 0,
             timeout: zero,
         },
-        waiters: Arc::default(),
     };
     Arc::new(Snapshot {
         generation,

@@ -398,6 +398,7 @@ impl Response {
             keep_downstream: head.keep_downstream,
             framing_out: head.framing_out,
             recode: head.framing != head.framing_out,
+            may_splice: head.framing == head.framing_out,
             input,
             out,
             out_sent: 0,

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most tries that any configuration may ask for.
-pub const TRIES_MAX: usize = 8;
+pub(super) const TRIES_MAX: usize = 8;
 
 /// A request and all that is asked on its way; borrowed from the snapshot in force.
 pub(super) struct Request<'s> {

@@ -332,3 +332,6 @@ pub(super) fn decimal(out: &mut Vec<u8>, mut value: u64) {
     }
     out.extend_from_slice(&text[at..]);
 }
+
+#[cfg(test)]
+mod tests;

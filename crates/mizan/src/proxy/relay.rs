@@ -7,12 +7,11 @@ use super::error::Reason;
 use super::forward::Request;
 use super::h1::Framing;
 use super::h1::chunked::Piece;
-use super::meter::Meter;
+use super::patience::Patience;
 use super::plan::Plan;
 use super::splice;
 use super::upload::{Progress, Upload};
 use super::upstream::Upstream;
-use super::watch::Watch;
 use std::io::{IoSlice, Write};
 use std::task::{Context, Poll};
 
@@ -33,6 +32,8 @@ pub(super) struct Response {
     pub(super) framing_out: Framing,
     /// The client's framing is another than the backend's.
     pub(super) recode: bool,
+    /// Whether the body may go through a pipe.
+    pub(super) may_splice: bool,
     pub(super) input: Option<Buffer>,
     /// Bytes to write before those of `input`: the head, and recoded pieces.
     pub(super) out: Vec<u8>,
@@ -97,12 +98,8 @@ enum Step {
 /// The poll state of a relay.
 struct Flow {
     upload_over: bool,
-    watch: Watch,
-    meter: Meter,
-    /// Deadline of what is being waited for.
-    phase: (u64, Reason),
-    /// Bytes moved when the phase began.
-    mark: u64,
+    patience: Patience,
+    /// Body bytes read from the backend.
     read: u64,
 }
 
@@ -110,10 +107,7 @@ impl Flow {
     fn new(upload_over: bool) -> Self {
         Self {
             upload_over,
-            watch: Watch::default(),
-            meter: Meter::default(),
-            phase: (u64::MAX, Reason::ResponseIdle),
-            mark: u64::MAX,
+            patience: Patience::new(),
             read: 0,
         }
     }
@@ -128,100 +122,33 @@ impl Flow {
     ) -> Poll<Result<Step, Reason>> {
         loop {
             match response.poll_write(cx, down) {
-                Poll::Ready(Ok(())) => self.meter.go_on(down.timer.now_ms()),
+                Poll::Ready(Ok(())) => self.patience.moved(down),
                 Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason)),
-                Poll::Pending => return self.await_client(cx, down, request, response),
+                Poll::Pending => {
+                    return self
+                        .patience
+                        .await_client(cx, down, request, response.written)
+                        .map(Err);
+                }
             }
             if response.body.is_done() {
                 return Poll::Ready(Ok(Step::Done));
             }
-            if self.upload_over && splice::is_worth_it(&response.body, response.recode, down, up) {
+            if self.upload_over && splice::is_worth_it(response, down, up) {
                 return Poll::Ready(Ok(Step::Splice));
             }
             match response.poll_read(cx, request, up) {
                 Poll::Ready(Ok(count)) => self.read += count as u64,
                 Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason)),
-                Poll::Pending => return self.await_backend(cx, down, request),
+                Poll::Pending => {
+                    let progress = (self.read, self.upload_over);
+                    return self
+                        .patience
+                        .await_backend(cx, down, request, progress)
+                        .map(Err);
+                }
             }
         }
-    }
-
-    fn await_backend(
-        &mut self,
-        cx: &mut Context<'_>,
-        down: &mut Downstream,
-        request: &Request<'_>,
-    ) -> Poll<Result<Step, Reason>> {
-        if self.upload_over
-            && let Some(reason) = self.watch.poll(cx, down, request.worker)
-        {
-            return Poll::Ready(Err(reason));
-        }
-        if self.phase.1 != Reason::ResponseIdle || self.mark != self.read {
-            self.mark = self.read;
-            self.phase = (
-                down.timer.deadline_after(request.deadlines.response_idle),
-                Reason::ResponseIdle,
-            );
-        }
-        self.poll_time(cx, down, request)
-    }
-
-    fn await_client(
-        &mut self,
-        cx: &mut Context<'_>,
-        down: &mut Downstream,
-        request: &Request<'_>,
-        response: &Response,
-    ) -> Poll<Result<Step, Reason>> {
-        let taken = response
-            .written
-            .saturating_sub(down.transport.unacknowledged().unwrap_or(0) as u64);
-        let now_ms = down.timer.now_ms();
-        let rate = down.listener.min_rate.download_bytes_per_second;
-        let grace = down.listener.min_rate.grace;
-        self.meter.wait(now_ms);
-        if self.meter.is_too_slow(now_ms, taken, rate, grace) {
-            return Poll::Ready(Err(Reason::SendTimeout));
-        }
-        if self.phase.1 != Reason::SendTimeout || self.mark != taken {
-            self.mark = taken;
-            self.phase = (
-                down.timer.deadline_after(down.listener.timeouts.send),
-                Reason::SendTimeout,
-            );
-        }
-        // What the client takes out of the kernel's buffer wakes nobody: look again within a second.
-        let look_again_ms = down.timer.deadline_after(std::time::Duration::from_secs(1));
-        let result = self.poll_time(cx, down, request);
-        if result.is_pending() {
-            down.timer.set_at(
-                look_again_ms
-                    .min(self.phase.0)
-                    .min(request.deadlines.request_ms),
-            );
-        }
-        result
-    }
-
-    fn poll_time(
-        &self,
-        cx: &Context<'_>,
-        down: &Downstream,
-        request: &Request<'_>,
-    ) -> Poll<Result<Step, Reason>> {
-        let request_ms = request.deadlines.request_ms;
-        down.timer
-            .set_at(self.phase.0.min(request_ms).min(self.watch.deadline_ms()));
-        if !down.timer.poll_expired(cx) {
-            return Poll::Pending;
-        }
-        let now_ms = down.timer.now_ms();
-        Poll::Ready(Err(match () {
-            () if self.watch.deadline_ms() <= now_ms => Reason::ClientGone,
-            () if request_ms <= now_ms => Reason::RequestTimeout,
-            () => self.phase.1,
-        }))
     }
 }
 

@@ -4,10 +4,10 @@ use super::body::Body;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::Request;
+use super::patience::Patience;
 use super::relay::Response;
 use super::transport::Transport;
 use super::upstream::Upstream;
-use super::watch::Watch;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 use std::cell::RefCell;
 use std::io;
@@ -60,9 +60,9 @@ impl Pipe {
 }
 
 /// Whether the rest of the body should go through a pipe.
-pub(super) fn is_worth_it(body: &Body, recode: bool, down: &Downstream, up: &Upstream<'_>) -> bool {
-    matches!(body, Body::Length(left) if *left >= SPLICE_MIN)
-        && !recode
+pub(super) fn is_worth_it(response: &Response, down: &Downstream, up: &Upstream<'_>) -> bool {
+    matches!(response.body, Body::Length(left) if left >= SPLICE_MIN)
+        && response.may_splice
         && matches!(
             (&down.transport, &up.transport),
             (Transport::Tcp(_), Transport::Tcp(_))
@@ -82,8 +82,13 @@ pub(super) async fn relay(
     let Body::Length(mut left) = response.body else {
         return Ok(());
     };
-    let mut pipe = Pipe::take().map_err(|_| Reason::ResponseCut)?;
-    let mut wait = SpliceWait::default();
+    let Ok(mut pipe) = Pipe::take() else {
+        // Out of descriptors: the body is copied.
+        response.may_splice = false;
+        return Ok(());
+    };
+    let mut patience = Patience::new();
+    let mut read = 0;
     // The buffer is of no use while the body takes another way.
     response.input = None;
     let result = std::future::poll_fn(|cx| {
@@ -92,11 +97,15 @@ pub(super) async fn relay(
                 match poll_out(cx, &mut pipe, down) {
                     Poll::Ready(Ok(count)) => {
                         response.written += count as u64;
-                        wait.moved(down, request, response.written);
+                        patience.moved(down);
                         continue;
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),
-                    Poll::Pending => return wait.client(cx, down, request, response.written),
+                    Poll::Pending => {
+                        return patience
+                            .await_client(cx, down, request, response.written)
+                            .map(Err);
+                    }
                 }
             }
             if left == 0 {
@@ -106,8 +115,15 @@ pub(super) async fn relay(
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
                     return Poll::Ready(Err(Reason::ResponseCut));
                 }
-                Poll::Ready(Ok(count)) => left -= count as u64,
-                Poll::Pending => return wait.backend(cx, down, request),
+                Poll::Ready(Ok(count)) => {
+                    left -= count as u64;
+                    read += count as u64;
+                }
+                Poll::Pending => {
+                    return patience
+                        .await_backend(cx, down, request, (read, true))
+                        .map(Err);
+                }
             }
         }
     })
@@ -176,97 +192,4 @@ fn splice(
         most,
         SpliceFlags::NONBLOCK | SpliceFlags::MOVE,
     )?)
-}
-
-/// Time-outs of a splice.
-#[derive(Default)]
-struct SpliceWait {
-    watch: Watch,
-    meter: super::meter::Meter,
-    client_deadline: Option<u64>,
-    taken: u64,
-    backend_deadline: Option<u64>,
-}
-
-impl SpliceWait {
-    fn moved(&mut self, down: &Downstream, _request: &Request<'_>, _written: u64) {
-        self.meter.go_on(down.timer.now_ms());
-        (self.client_deadline, self.backend_deadline) = (None, None);
-    }
-
-    fn client(
-        &mut self,
-        cx: &Context<'_>,
-        down: &Downstream,
-        request: &Request<'_>,
-        written: u64,
-    ) -> Poll<Result<(), Reason>> {
-        let taken = written.saturating_sub(down.transport.unacknowledged().unwrap_or(0) as u64);
-        let now_ms = down.timer.now_ms();
-        let min_rate = &down.listener.min_rate;
-        self.meter.wait(now_ms);
-        if self.meter.is_too_slow(
-            now_ms,
-            taken,
-            min_rate.download_bytes_per_second,
-            min_rate.grace,
-        ) {
-            return Poll::Ready(Err(Reason::SendTimeout));
-        }
-        if taken != self.taken {
-            self.taken = taken;
-            self.client_deadline = None;
-        }
-        let fresh = down.timer.deadline_after(down.listener.timeouts.send);
-        let deadline = *self.client_deadline.get_or_insert(fresh);
-        if deadline <= now_ms {
-            return Poll::Ready(Err(Reason::SendTimeout));
-        }
-        let look_again = down.timer.deadline_after(std::time::Duration::from_secs(1));
-        sleep_until(cx, down, request, deadline.min(look_again), None)
-    }
-
-    fn backend(
-        &mut self,
-        cx: &mut Context<'_>,
-        down: &mut Downstream,
-        request: &Request<'_>,
-    ) -> Poll<Result<(), Reason>> {
-        if let Some(reason) = self.watch.poll(cx, down, request.worker) {
-            return Poll::Ready(Err(reason));
-        }
-        let fresh = down.timer.deadline_after(request.deadlines.response_idle);
-        let deadline = *self.backend_deadline.get_or_insert(fresh);
-        sleep_until(
-            cx,
-            down,
-            request,
-            deadline.min(self.watch.deadline_ms()),
-            Some(deadline),
-        )
-    }
-}
-
-/// Pending until `deadline`; past the request's own, or `fatal`, an error.
-fn sleep_until(
-    cx: &Context<'_>,
-    down: &Downstream,
-    request: &Request<'_>,
-    deadline: u64,
-    fatal: Option<u64>,
-) -> Poll<Result<(), Reason>> {
-    let now_ms = down.timer.now_ms();
-    if request.deadlines.request_ms <= now_ms {
-        return Poll::Ready(Err(Reason::RequestTimeout));
-    }
-    if fatal.is_some_and(|fatal| fatal <= now_ms) {
-        return Poll::Ready(Err(Reason::ResponseIdle));
-    }
-    down.timer
-        .set_at(deadline.min(request.deadlines.request_ms));
-    if down.timer.poll_expired(cx) {
-        // A deadline that passed while it was set: come round at once.
-        cx.waker().wake_by_ref();
-    }
-    Poll::Pending
 }

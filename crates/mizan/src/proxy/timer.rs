@@ -129,10 +129,6 @@ impl Timer {
         }
     }
 
-    pub(super) fn clear(&self) {
-        self.entry.deadline.set(NEVER);
-    }
-
     /// Whether it has run out; if not, `cx` is woken when it does.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
         if self.entry.deadline.get() <= self.wheel.now_ms() {
@@ -218,7 +214,7 @@ mod tests {
         timer.set(Duration::from_secs(30));
         timer.set(Duration::from_secs(1));
         assert!((31_000..=31_200).contains(&woken_at(&wheel, &timer, 80_000).expect("fires")));
-        timer.clear();
+        timer.set_at(NEVER);
         assert_eq!(woken_at(&wheel, &timer, 200_000), None);
     }
 

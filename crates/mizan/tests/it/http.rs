@@ -403,6 +403,7 @@ fn a_kept_backend_connection_that_was_closed_costs_no_request() {
     for round in 0..6 {
         assert_eq!(client.get("/").status, 200);
         let before = backend.connections();
+        eventually(PATIENCE, "the connection is idle", || backend.busy() == 0);
         backend.close_idle();
         eventually(PATIENCE, "the close is out", || backend.open() == 0);
         let response = if round % 2 == 0 {

@@ -8,6 +8,7 @@ mod drain;
 mod edges;
 mod faults;
 mod http;
+mod lab;
 mod limits;
 mod reload;
 mod responses;

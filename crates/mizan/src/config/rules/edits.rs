@@ -33,16 +33,20 @@ const FIXED: [(&str, &str); 12] = [
 pub(super) fn check(cx: &mut Cx<'_>, edits: &HeaderEdits, at: &At<'_>) {
     let remove = at.key("remove");
     for (index, name) in edits.remove.iter().enumerate() {
-        fixed(cx, &name.value.0, &remove.index(index));
+        if let Some(message) = fixed(&name.value.0) {
+            cx.error(&remove.index(index), "refused", message);
+        }
     }
     for (key, fields) in [("set", &edits.set), ("add", &edits.add)] {
         let at = at.key(key);
         let mut seen: BTreeMap<String, &str> = BTreeMap::new();
         for name in fields.keys() {
             let at = at.key(name);
-            fixed(cx, name, &at);
+            if let Some(message) = fixed(name) {
+                cx.error_on_key(&at, "refused", message);
+            }
             if let Some(first) = seen.insert(name.to_ascii_lowercase(), name) {
-                cx.error(
+                cx.error_on_key(
                     &at,
                     "duplicate",
                     format!("`{first}` and `{name}` are one header: names do not differ by case"),
@@ -52,14 +56,9 @@ pub(super) fn check(cx: &mut Cx<'_>, edits: &HeaderEdits, at: &At<'_>) {
     }
 }
 
-/// `_` counts as `-`: some backends fold the two.
-fn fixed(cx: &mut Cx<'_>, name: &str, at: &At<'_>) {
+/// Why a field cannot be edited. `_` counts as `-`: some backends fold the two.
+fn fixed(name: &str) -> Option<String> {
     let folded = name.to_ascii_lowercase().replace('_', "-");
-    if let Some((_, why)) = FIXED.iter().find(|(fixed, _)| *fixed == folded) {
-        cx.error(
-            at,
-            "refused",
-            format!("`{name}` cannot be edited: it {why}"),
-        );
-    }
+    let (_, why) = FIXED.iter().find(|(fixed, _)| *fixed == folded)?;
+    Some(format!("`{name}` cannot be edited: it {why}"))
 }

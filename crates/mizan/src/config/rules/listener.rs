@@ -1,6 +1,7 @@
 //! Rules of `[[listener]]`.
 
 use super::{Seen, overlap};
+use crate::config::diagnostic::Severity;
 use crate::config::report::Cx;
 use crate::config::schema::{File, Listener};
 use crate::config::tree::{At, Place};
@@ -33,11 +34,14 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
                 {
                     let message =
                         format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
-                    cx.error_with(
-                        &bind_at,
+                    let help = "`[::]` and `0.0.0.0` take the port of every address";
+                    let help = (other != address).then(|| help.to_owned());
+                    cx.tell(
+                        &bind_at.steps(),
+                        Severity::Error,
                         "duplicate",
                         message,
-                        "`[::]` and `0.0.0.0` take the port of every address",
+                        help,
                     );
                 }
                 bound.push((*address, cx.place(&bind_at)));

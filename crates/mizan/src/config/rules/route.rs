@@ -4,7 +4,7 @@ use super::{Seen, edits, for_each};
 use crate::config::report::Cx;
 use crate::config::schema::{File, Route, ValueMatch};
 use crate::config::text::PathText;
-use crate::config::tree::{At, Place};
+use crate::config::tree::At;
 use crate::snapshot::route::NormalPath;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,6 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         );
     }
     let mut names = Seen::new();
-    let mut matches: BTreeMap<String, Place> = BTreeMap::new();
     let mut used: BTreeSet<&str> = BTreeSet::new();
     for (index, route) in file.route.iter().enumerate() {
         let at = list.index(index);
@@ -37,24 +36,33 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         edits::check(cx, &route.request_headers, &at.key("request_headers"));
         edits::check(cx, &route.response_headers, &at.key("response_headers"));
         rewrite(cx, route, &at);
-        if let Some(place) = matches.get(&signature(route)) {
-            let help = "routes with equal conditions are tried in the order of the file, and the first takes all";
-            cx.warn(
-                &at,
-                "shadowed",
-                format!(
-                    "this route is never reached: the one at {} matches the same",
-                    cx.shown(place)
-                ),
-                help,
+    }
+    // While something is refused, whatever is missing may be what was refused.
+    if !cx.report.has_errors() {
+        shadowed(cx, file, &list);
+        unused(cx, file, &used);
+    }
+}
+
+fn shadowed(cx: &mut Cx<'_>, file: &File, list: &At<'_>) {
+    let mut first: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, route) in file.route.iter().enumerate() {
+        let at = list.index(index);
+        if let Some(first) = first.get(&signature(route)) {
+            let place = cx.place(&list.index(*first));
+            let message = format!(
+                "this route is never reached: the one at {} matches the same",
+                cx.shown(&place)
             );
+            let help = "routes with equal conditions are tried in the order of the file, and the first takes all";
+            cx.warn(&at, "shadowed", message, help);
         } else {
-            matches.insert(signature(route), cx.place(&at));
+            first.insert(signature(route), index);
         }
     }
-    if cx.report.has_errors() {
-        return;
-    }
+}
+
+fn unused(cx: &mut Cx<'_>, file: &File, used: &BTreeSet<&str>) {
     let pools = At::ROOT.key("pool");
     for name in file
         .pool

@@ -249,7 +249,7 @@ impl Default for PoolTimeouts {
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct Retry {
     /// Tries in all, the first included; 1: no retry.
-    #[schemars(range(min = 1, max = 10))]
+    #[schemars(range(min = 1, max = 8))]
     pub(in super::super) tries_max: u32,
     /// Whether a reset before a byte of the answer reached the client is retried (idempotent methods).
     pub(in super::super) reset: bool,

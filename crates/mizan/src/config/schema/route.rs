@@ -27,7 +27,7 @@ pub(in super::super) struct Route {
     pub(in super::super) path: Option<Text<PathText>>,
     /// Whole segments at the path's front: `/api` matches `/api` and `/api/x`, not `/apix`; a slash at its end makes no difference.
     pub(in super::super) prefix: Option<Text<PathText>>,
-    /// A regular expression for the whole path.
+    /// A regular expression for the whole path; looked at after all paths and prefixes of the same host.
     pub(in super::super) regex: Option<Text<Pattern>>,
     /// Methods; unset: all.
     pub(in super::super) method: OneOrMany<Text<Method>>,

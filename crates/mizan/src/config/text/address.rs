@@ -56,7 +56,15 @@ impl Meaning for BindOrOff {
         if text == "off" {
             return Ok(Self(None));
         }
-        socket_address(text).map(|address| Self(Some(address)))
+        let nearest = super::super::suggest::nearest(text, ["off"]);
+        let address = socket_address(text).map_err(|message| {
+            if nearest.is_some() {
+                did_you_mean(message, nearest)
+            } else {
+                message
+            }
+        });
+        address.map(|address| Self(Some(address)))
     }
 }
 

@@ -167,6 +167,9 @@ impl Meaning for BytesOrUnlimited {
 /// A duration as the file would have it.
 pub(in super::super) fn show_time(time: Duration) -> String {
     let nanos = time.as_nanos();
+    if time > Duration::from_secs(1) && time.subsec_nanos() != 0 {
+        return format!("{}s", time.as_secs_f64());
+    }
     let unit = TIME_UNITS.iter().find(|(_, factor)| {
         nanos >= u128::from(*factor) && nanos.is_multiple_of(u128::from(*factor))
     });

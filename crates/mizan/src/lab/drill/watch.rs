@@ -27,7 +27,7 @@ pub(super) struct PoolView {
 pub(super) struct BackendView {
     key: String,
     /// Whether it may get new requests.
-    pub(super) usable: bool,
+    usable: bool,
     /// `usable`, `panic`, `refused`, `ejected`, `down`...
     state: String,
     /// What probes say.
@@ -35,6 +35,8 @@ pub(super) struct BackendView {
     reason: String,
     /// Tries at it since the start.
     pub(super) requests: u64,
+    /// Those of them that failed.
+    pub(super) failures: u64,
 }
 
 impl Watch {
@@ -90,17 +92,21 @@ impl Watch {
         }
     }
 
-    /// Tries at `backend` so far.
-    pub(super) fn tries(&self, backend: &str) -> Result<u64, LabError> {
-        let pool = self.pool()?;
-        let found = pool.backend(backend).map(|backend| backend.requests);
-        found.ok_or_else(|| LabError::Child(format!("the admin socket does not show {backend}")))
+    pub(super) fn backend(&self, key: &str) -> Result<BackendView, LabError> {
+        let missing = || LabError::Child(format!("the admin socket does not show {key}"));
+        self.pool()?.backend(key).cloned().ok_or_else(missing)
     }
 }
 
 impl PoolView {
-    pub(super) fn backend(&self, key: &str) -> Option<&BackendView> {
+    fn backend(&self, key: &str) -> Option<&BackendView> {
         self.backends.iter().find(|backend| backend.key == key)
+    }
+
+    /// Whether `key` gets no new requests, and says so.
+    pub(super) fn is_out(&self, key: &str) -> bool {
+        self.backend(key)
+            .is_some_and(|backend| !backend.usable && backend.state != "usable")
     }
 
     /// Whether the probes have found `key` down.

@@ -62,8 +62,12 @@ impl From<How> for Cut {
 
 impl Client {
     /// Connects; reads wait up to [`PATIENCE`].
+    #[track_caller]
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        Self::try_connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
+        match Self::try_connect(address) {
+            Ok(client) => client,
+            Err(error) => panic!("connect to {address}: {error}"),
+        }
     }
 
     /// Connects, or says why not.
@@ -116,8 +120,10 @@ impl Client {
     /// Reads the whole next response to anything but HEAD.
     #[track_caller]
     pub(crate) fn read(&mut self) -> Response {
-        self.try_read("GET")
-            .unwrap_or_else(|cut| panic!("no whole response: {cut:?}"))
+        match self.try_read("GET") {
+            Ok(response) => response,
+            Err(cut) => panic!("no whole response: {cut:?}"),
+        }
     }
 
     /// Reads the next response to a request by `method`, interim ones with it.
@@ -171,10 +177,10 @@ impl Client {
     /// Reads a head only (an interim response, or one whose body is of no interest yet).
     #[track_caller]
     pub(crate) fn read_head(&mut self) -> Head {
-        self.wire
-            .head()
-            .unwrap_or_else(|how| panic!("no head: {how:?}"))
-            .0
+        match self.wire.head() {
+            Ok((head, _)) => head,
+            Err(how) => panic!("no head: {how:?}"),
+        }
     }
 
     /// Reads exactly `length` bytes as they come.

@@ -1,0 +1,192 @@
+//! Backends that refuse connections.
+
+use super::support::*;
+use crate::pool::*;
+
+fn shares_of(world: &mut World, key: &str) -> usize {
+    (0..300u64)
+        .filter(|&hash| {
+            let claim = world.pick_with(Some(hash), &[]).unwrap();
+            &**claim.backend().key() == key
+        })
+        .count()
+}
+
+fn refuse(world: &mut World, key: &str) {
+    for _ in 0..2 {
+        world.observe(key, REFUSED);
+    }
+}
+
+#[test]
+fn two_refusals_in_a_row_take_effect_at_once() {
+    for policy in POLICIES {
+        for count in [3, 40] {
+            let mut world = World::new(config(policy), members(count));
+            let key = name(1, count);
+            world.observe(&key, REFUSED);
+            world.observe(&key, OK);
+            world.observe(&key, REFUSED);
+            assert!(world.backend(&key).is_usable(), "one refusal is no proof");
+            world.observe(&key, REFUSED);
+            assert!(!world.backend(&key).is_usable());
+            assert_eq!(
+                shares_of(&mut world, &key),
+                0,
+                "{policy} with {count}, before any tick"
+            );
+            let events = world.tick();
+            assert_eq!(
+                events,
+                [Event::Refused {
+                    backend: key.as_str().into()
+                }]
+            );
+        }
+    }
+}
+
+#[test]
+fn one_refusal_is_enough_when_the_probe_says_so_too() {
+    let refused = || ProbeResult::Failed {
+        refused: true,
+        reason: "connection refused".to_owned(),
+    };
+    // Probe first, then traffic; and the other way round.
+    for probe_first in [true, false] {
+        let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(3));
+        world.probe("a", true);
+        if probe_first {
+            world.pool.probed(world.now, "a", refused());
+            world.observe("a", REFUSED);
+        } else {
+            world.observe("a", REFUSED);
+            world.pool.probed(world.now, "a", refused());
+        }
+        assert!(!world.backend("a").is_usable());
+        assert!(world.status_of("a").refused);
+    }
+}
+
+#[test]
+fn with_probes_it_comes_back_when_one_passes_and_it_is_up() {
+    let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(3));
+    world.probe("a", true);
+    refuse(&mut world, "a");
+    for _ in 0..3 {
+        world.probe("a", false);
+    }
+    world.pass(seconds(3_600.0));
+    assert!(!world.backend("a").is_usable(), "time alone proves nothing");
+    assert_eq!(world.status_of("a").reason, "refuses connections");
+    world.probe("a", true);
+    assert!(!world.backend("a").is_usable(), "one of two");
+    world.probe("a", true);
+    let events = world.tick();
+    assert!(
+        events.contains(&Event::Answering {
+            backend: "a".into()
+        }),
+        "{events:?}"
+    );
+    assert!(shares_of(&mut world, "a") > 0);
+}
+
+#[test]
+fn a_late_answer_on_an_old_connection_does_not_bring_it_back() {
+    let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(3));
+    refuse(&mut world, "a");
+    world.observe("a", OK);
+    assert!(!world.backend("a").is_usable());
+}
+
+#[test]
+fn without_probes_one_claim_tries_it_after_a_back_off() {
+    for policy in POLICIES {
+        for count in [3, 40] {
+            let mut world = World::new(config(policy), members(count));
+            let key = name(1, count);
+            refuse(&mut world, &key);
+            world.tick();
+            world.pass(seconds(0.9));
+            assert_eq!(
+                shares_of(&mut world, &key),
+                0,
+                "{policy}: not before the back-off is over"
+            );
+            // Penalties have faded by the time of the second trial; until then it may be passed over.
+            world.pass(seconds(0.2));
+            let mut held = Vec::new();
+            let mut trials = 0;
+            for hash in 0..4_000u64 {
+                let claim = world.pick_with(Some(hash), &[]).unwrap();
+                if **claim.backend().key() == *key {
+                    trials += 1;
+                }
+                held.push(claim);
+            }
+            assert_eq!(
+                trials, 1,
+                "{policy} with {count}: one claim, and no second while it is out"
+            );
+            // Refused again: not for two seconds.
+            drop(held);
+            world.observe(&key, REFUSED);
+            world.tick();
+            world.pass(seconds(1.9));
+            assert!(!world.backend(&key).is_usable());
+            assert_eq!(world.pass(seconds(0.2)), [], "an offer is no news");
+            let trial = (0..4_000u64)
+                .map(|hash| world.pick_with(Some(hash), &[]).unwrap())
+                .find(|claim| **claim.backend().key() == *key);
+            let trial = trial.expect("a second trial");
+            world.pool.observe(world.now, trial.backend(), OK);
+            let events = world.tick();
+            assert_eq!(
+                events,
+                [Event::Answering {
+                    backend: key.as_str().into()
+                }]
+            );
+            assert!(world.backend(&key).is_usable());
+        }
+    }
+}
+
+#[test]
+fn a_trial_whose_outcome_is_lost_is_offered_again() {
+    let mut world = World::new(config(PolicyKind::RoundRobin), members(3));
+    refuse(&mut world, "a");
+    world.tick();
+    world.pass(seconds(1.0));
+    assert_eq!(
+        shares_of(&mut world, "a"),
+        1,
+        "the client went away before it connected"
+    );
+    assert_eq!(shares_of(&mut world, "a"), 0);
+    world.pass(seconds(1.0));
+    assert_eq!(shares_of(&mut world, "a"), 1);
+}
+
+#[test]
+fn a_lone_backend_that_refuses_is_still_tried() {
+    let mut world = World::new(config(PolicyKind::PowerOfTwo), members(1));
+    for _ in 0..20 {
+        assert_eq!(world.request(|_| REFUSED), "a");
+    }
+    assert_eq!(world.request(|_| OK), "a");
+    world.tick();
+    assert!(!world.status_of("a").refused);
+    assert!(!world.pool.status(world.now).panic);
+}
+
+#[test]
+fn refusals_alone_never_eject_where_there_are_no_probes() {
+    let mut world = World::new(config(PolicyKind::PowerOfTwo), members(3));
+    for _ in 0..20 {
+        world.observe("a", REFUSED);
+    }
+    world.tick();
+    assert_eq!(world.status_of("a").ejection, crate::Ejection::None);
+}

@@ -1,0 +1,229 @@
+//! Small simulations: traffic at a rate, backends with latencies, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use super::support::*;
+use crate::policy::mix;
+use crate::pool::*;
+
+/// How a backend behaves.
+#[derive(Clone, Copy)]
+struct Behaviour {
+    latency: Duration,
+    fails: Option<Outcome>,
+}
+
+const fn good(ms: u64) -> Behaviour {
+    Behaviour {
+        latency: Duration::from_millis(ms),
+        fails: None,
+    }
+}
+
+/// Fails within 100 µs.
+fn black_hole(outcome: Outcome) -> Behaviour {
+    Behaviour {
+        latency: Duration::from_micros(100),
+        fails: Some(outcome),
+    }
+}
+
+/// Sends `rate` requests a second for `time`, evenly; ticks as a driver does. Gives for each whole
+/// second how many each backend got.
+fn simulate(world: &mut World, behaviours: &[Behaviour], rate: u64, time: u64) -> Vec<Vec<usize>> {
+    let ids: BTreeMap<u64, usize> = world
+        .pool
+        .backends()
+        .iter()
+        .zip(0..)
+        .map(|(backend, at)| (backend.id(), at))
+        .collect();
+    let mut running: BTreeMap<u64, (Claim, Duration)> = BTreeMap::new();
+    let mut ends = BinaryHeap::new();
+    let mut counts = vec![vec![0; behaviours.len()]; time as usize];
+    let start = world.now;
+    for n in 0..rate * time {
+        let arrival = start + Duration::from_nanos(n * 1_000_000_000 / rate);
+        while let Some(&Reverse((end, id))) = ends.peek() {
+            if end > arrival {
+                break;
+            }
+            ends.pop();
+            world.now = end;
+            let (claim, latency) = running.remove(&id).expect("it runs");
+            let behaviour = behaviours[ids[&claim.backend().id()]];
+            let outcome = match behaviour.fails {
+                Some(Outcome::ServerError { status, .. }) => {
+                    Outcome::ServerError { status, latency }
+                }
+                Some(outcome) => outcome,
+                None => Outcome::Success { latency },
+            };
+            world.pool.observe(end, claim.backend(), outcome);
+        }
+        world.now = arrival;
+        if world.pool.is_dirty() || world.pool.deadline().is_some_and(|next| next <= arrival) {
+            world.tick();
+        }
+        let claim = world.pick().expect("somebody is usable");
+        let at = ids[&claim.backend().id()];
+        counts[(n / rate) as usize][at] += 1;
+        // ± 30 %, so that nothing goes in step.
+        let spread = 0.7 + 0.6 * (mix(n) >> 40) as f64 / f64::from(1 << 24);
+        let latency = behaviours[at].latency.mul_f64(spread);
+        ends.push(Reverse((arrival + latency, n)));
+        running.insert(n, (claim, latency));
+    }
+    counts
+}
+
+#[test]
+fn what_fails_fast_stays_below_an_even_share_within_a_second() {
+    let policies = [
+        PolicyKind::LeastConnections,
+        PolicyKind::LeastResponseTime,
+        PolicyKind::PowerOfTwo,
+    ];
+    for policy in policies {
+        for (count, latency, rate) in [
+            (4, 10, 100),
+            (10, 10, 1_000),
+            (10, 200, 500),
+            (30, 20, 2_000),
+            (5, 4_000, 50),
+        ] {
+            for failure in [RESET, status(500), status(503)] {
+                let mut world = World::new(without_ejection(policy), members(count));
+                let mut behaviours = vec![good(latency); count];
+                // It was well until now.
+                simulate(&mut world, &behaviours, rate, 2);
+                behaviours[1] = black_hole(failure);
+                for (second, counts) in simulate(&mut world, &behaviours, rate, 6)
+                    .iter()
+                    .enumerate()
+                {
+                    let even = rate as f64 / count as f64;
+                    let share = counts[1] as f64;
+                    // The second in which it begins may see a few more; each one after must not.
+                    let bound = if second == 0 { 1.5 * even } else { 0.9 * even };
+                    assert!(
+                        share < bound.max(2.0),
+                        "{policy}, {count} backends at {latency} ms, {rate}/s, {failure:?}: second {second} \
+                         gave it {share}, even is {even}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_fails_fast_from_the_start_never_gets_an_even_share() {
+    let policies = [
+        PolicyKind::LeastConnections,
+        PolicyKind::LeastResponseTime,
+        PolicyKind::PowerOfTwo,
+    ];
+    for policy in policies {
+        for count in [10, 30] {
+            let mut world = World::new(without_ejection(policy), members(count));
+            let mut behaviours = vec![good(20); count];
+            behaviours[0] = black_hole(status(500));
+            for counts in simulate(&mut world, &behaviours, 1_000, 5) {
+                let even = 1_000.0 / count as f64;
+                assert!(
+                    (counts[0] as f64) < even * 0.5,
+                    "{policy} with {count}: {} of {even}",
+                    counts[0]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ejection_leaves_a_black_hole_nothing_but_its_probation() {
+    for policy in POLICIES {
+        let mut world = World::new(config(policy), members(10));
+        let mut behaviours = vec![good(10); 10];
+        behaviours[3] = black_hole(status(500));
+        let counts = simulate(&mut world, &behaviours, 500, 100);
+        for (second, counts) in counts.iter().enumerate().skip(2) {
+            assert!(counts[3] <= 5, "{policy}: {} in second {second}", counts[3]);
+        }
+        let total: usize = counts.iter().skip(2).map(|counts| counts[3]).sum();
+        assert!(total <= 15, "{policy}: {total} in all");
+    }
+}
+
+#[test]
+fn a_penalty_fades_once_a_backend_is_well_again() {
+    let policies = [
+        PolicyKind::LeastConnections,
+        PolicyKind::LeastResponseTime,
+        PolicyKind::PowerOfTwo,
+    ];
+    for policy in policies {
+        for count in [8, 30] {
+            let mut world = World::new(without_ejection(policy), members(count));
+            let mut behaviours = vec![good(20); count];
+            behaviours[2] = black_hole(RESET);
+            simulate(&mut world, &behaviours, 1_000, 3);
+            behaviours[2] = good(20);
+            // Least response time has to see the charged latency fade as well.
+            let counts = simulate(&mut world, &behaviours, 1_000, 60);
+            let last: usize = counts[50..].iter().map(|counts| counts[2]).sum();
+            let even = 10_000 / count;
+            assert!(last > even / 2, "{policy} with {count}: {last} of {even}");
+        }
+    }
+}
+
+#[test]
+fn load_aware_policies_take_less_to_a_slow_backend() {
+    let policies = [
+        PolicyKind::LeastConnections,
+        PolicyKind::LeastResponseTime,
+        PolicyKind::PowerOfTwo,
+    ];
+    for policy in policies {
+        for count in [6, 30] {
+            let mut world = World::new(config(policy), members(count));
+            let mut behaviours = vec![good(20); count];
+            behaviours[0] = good(200);
+            let counts = simulate(&mut world, &behaviours, 100 * count as u64, 5);
+            let slow: usize = counts[1..].iter().map(|counts| counts[0]).sum();
+            assert!(slow < 400 / 2, "{policy} with {count}: {slow} of 400");
+        }
+    }
+}
+
+#[test]
+fn many_balancers_that_see_the_same_do_not_herd() {
+    for policy in POLICIES {
+        // A hundred balancers with the same view of ten idle backends, one request each.
+        let mut counts = [0; 10];
+        for balancer in 0..100u64 {
+            let pool = Pool::new(
+                Instant::default(),
+                config(policy),
+                members(10),
+                mix(balancer),
+            );
+            let claim = pool
+                .pick(&Pick {
+                    random: mix(balancer + 1_000),
+                    ..Pick::default()
+                })
+                .unwrap();
+            let key = claim.backend().key().as_bytes()[0];
+            counts[usize::from(key - b'a')] += 1;
+        }
+        assert!(
+            counts.iter().all(|&count| count <= 25),
+            "{policy}: {counts:?}"
+        );
+    }
+}

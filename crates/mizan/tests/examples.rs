@@ -1,0 +1,150 @@
+//! Every example loads, and without a warning.
+
+use mizan::config;
+use mizan_core::time::Instant;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+fn examples() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+        .collect();
+    found.sort();
+    assert!(found.len() >= 5, "{found:?}");
+    found
+}
+
+/// What the examples take from the environment.
+fn environment(name: &str) -> Option<String> {
+    (name == "MIZAN_TOKEN").then(|| "0123456789abcdef0123456789abcdef".to_owned())
+}
+
+fn compile(
+    path: &Path,
+) -> (
+    mizan::snapshot::Snapshot,
+    Vec<config::Diagnostic>,
+    Vec<config::Source>,
+) {
+    let drawn = |all: &[config::Diagnostic], sources: &[config::Source]| {
+        all.iter()
+            .map(|one| one.render(sources))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let sources =
+        config::load_with(path, &environment).unwrap_or_else(|all| panic!("{}", drawn(&all, &[])));
+    let resolve = |_: &str| Ok(vec![SocketAddr::from(([192, 0, 2, 1], 80))]);
+    match config::compile(&sources, None, &resolve, Instant::default(), 1) {
+        Ok((snapshot, warnings)) => (snapshot, warnings, sources),
+        Err(all) => panic!("{}:\n{}", path.display(), drawn(&all, &sources)),
+    }
+}
+
+#[test]
+fn every_example_loads_without_a_warning() {
+    for path in examples() {
+        let (_, warnings, sources) = compile(&path);
+        let drawn: Vec<String> = warnings
+            .iter()
+            .map(|warning| warning.render(&sources))
+            .collect();
+        assert!(
+            drawn.is_empty(),
+            "{}:\n{}",
+            path.display(),
+            drawn.join("\n")
+        );
+    }
+}
+
+#[test]
+fn no_timing_relation_of_an_example_is_violated() {
+    for path in examples() {
+        let (_, _, sources) = compile(&path);
+        let failed: Vec<_> = config::relations(&sources)
+            .into_iter()
+            .filter(|relation| relation.verdict == config::Verdict::Fail)
+            .collect();
+        assert!(failed.is_empty(), "{}: {failed:?}", path.display());
+    }
+}
+
+#[test]
+fn the_full_example_names_every_key() {
+    let text = std::fs::read_to_string(
+        examples()
+            .into_iter()
+            .find(|path| path.ends_with("full.toml"))
+            .expect("full.toml is there"),
+    )
+    .expect("readable");
+    let schema = config::json_schema();
+    let tables = schema["$defs"]
+        .as_object()
+        .expect("definitions")
+        .values()
+        .chain([&schema]);
+    for table in tables {
+        for key in table["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key)
+        {
+            let is_named = text.lines().any(|line| {
+                let line = line.trim_start_matches(['#', ' ', '[', '{']);
+                line.split(['=', ',', '{', '[', ']', '.', ' '])
+                    .any(|word| word == key)
+            });
+            assert!(is_named, "`{key}` is not in examples/full.toml");
+        }
+    }
+}
+
+#[test]
+fn what_the_full_example_shows_as_a_default_is_the_default() {
+    let full = std::fs::read_to_string(
+        examples()
+            .into_iter()
+            .find(|path| path.ends_with("full.toml"))
+            .expect("full.toml is there"),
+    )
+    .expect("readable");
+    let minimal = "[[listener]]\nbind = \"0.0.0.0:8000\"\n[[route]]\npool = \"defaults\"\n[pool.defaults]\nbackends = [\"10.0.0.1:8080\"]\n";
+    let start = full
+        .find("[pool.defaults]")
+        .expect("the pool that spells its defaults out");
+    let spelt = format!(
+        "{}{}",
+        &minimal[..minimal.find("[pool").expect("there")],
+        &full[start..]
+    );
+    let compile = |text: &str| {
+        let no_names = |_: &str| Ok(Vec::new());
+        config::compile(
+            &[config::Source::new("lb.toml", text)],
+            None,
+            &no_names,
+            Instant::default(),
+            1,
+        )
+        .expect("compiles")
+        .0
+    };
+    let (short, long) = (compile(minimal), compile(&spelt));
+    let (short, long) = (&short.pools["defaults"], &long.pools["defaults"]);
+    assert_eq!(short.config, long.config);
+    assert_eq!(
+        (
+            &short.timeouts,
+            &short.retry,
+            &short.keepalive,
+            &short.queue
+        ),
+        (&long.timeouts, &long.retry, &long.keepalive, &long.queue)
+    );
+}
