@@ -28,14 +28,17 @@ use std::process::ExitCode;
     max_term_width = 100,
     after_help = "\
 First steps:
-  mizan lab                             three backends and the proxy before them, and what to try
-  mizan check mizan.toml                says what is wrong with a file, and in which order routes match
-  mizan serve --config mizan.toml       serves; SIGHUP or a change of the file reloads, SIGTERM drains
+  mizan lab                             three backends and the proxy, and what to try
+  mizan check mizan.toml                what is wrong with a file; routes in matching order
+  mizan serve --config mizan.toml       SIGHUP or a change of the file reloads, SIGTERM drains
   mizan status                          what runs: backends, their state and why
   mizan drain api/10.0.0.1:8080 --wait  takes a backend out without failing a request
 
-Exit status: 0 done and verified; 1 a check is violated, or the last reload was refused; 2 usage, or a
-file is refused; 3 the configuration changed meanwhile; 4 no instance answers; 5 not done in time."
+Exit status:
+  0  done and verified                              3  the configuration changed meanwhile
+  1  a check is violated, or (status) the last      4  no instance answers
+     reload was refused                             5  not done in time
+  2  usage, or a file is refused"
 )]
 struct Cli {
     #[command(subcommand)]

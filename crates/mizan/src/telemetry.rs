@@ -29,4 +29,6 @@ pub use access_log::{AccessLog, AccessLogger, AccessRecord};
 pub use cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
 pub use histogram::Histogram;
 pub use logging::{LogFormat, OncePerSecond, init_logging};
-pub use metrics::{BackendCounter, Counter, Finished, Metrics, Place, Series, WorkerSeries};
+pub use metrics::{
+    BackendCounter, Counter, Finished, Metrics, OpenConnection, Place, Series, WorkerSeries,
+};

@@ -229,27 +229,23 @@ impl Client {
     }
 }
 
+/// With a port it is an address, else a path: a host alone is none.
 fn parse(admin: &str) -> Option<Address> {
     if let Some(path) = admin.strip_prefix("unix:") {
         return Some(Address::Unix(path.into()));
     }
-    let address = admin
+    let stripped = admin
         .strip_prefix("http://")
         .map(|rest| rest.trim_end_matches('/'));
-    let (host, port) = match address.unwrap_or(admin).rsplit_once(':') {
-        Some(pair) => pair,
-        None => {
-            return address
-                .is_none()
-                .then(|| Address::Unix(admin.into()))
-                .filter(|_| admin.contains('/'));
-        }
+    let has_port = |(host, port): (&str, &str)| {
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
     };
-    if address.is_none() && host.contains('/') {
-        return Some(Address::Unix(admin.into()));
+    let address = stripped.unwrap_or(admin);
+    if address.rsplit_once(':').is_some_and(has_port) {
+        return Some(Address::Tcp(address.into()));
     }
-    let is_port = port.parse::<u16>().is_ok() && !host.is_empty();
-    is_port.then(|| Address::Tcp(format!("{host}:{port}")))
+    let is_path = stripped.is_none() && (admin.contains('/') || !admin.contains(':'));
+    (is_path && !admin.is_empty()).then(|| Address::Unix(admin.into()))
 }
 
 /// One segment of a path, percent-encoded where it has to be (RFC 3986 §3.3).
@@ -283,9 +279,9 @@ mod tests {
         assert_eq!(parse("/a:80"), unix("/a:80"));
         assert_eq!(parse("127.0.0.1:9902"), tcp("127.0.0.1:9902"));
         assert_eq!(parse("http://[::1]:9902/"), tcp("[::1]:9902"));
+        assert_eq!(parse("admin.sock"), unix("admin.sock"));
         for wrong in [
             "",
-            "localhost",
             "localhost:",
             ":80",
             "localhost:99999",

@@ -125,20 +125,10 @@ pub(super) enum Next {
 
 /// Serves one client to the end of its connection.
 pub(super) async fn serve(worker: Rc<Worker>, accepted: Accepted) {
-    let index = accepted.listener.index;
-    let _open = Open {
-        worker: Rc::clone(&worker),
-        index,
-    };
+    let _open = Open::new(&worker, &accepted.listener);
     let Ok(mut down) = Downstream::new(&worker, accepted) else {
         return;
     };
-    worker
-        .in_force()
-        .series
-        .listener(index)
-        .connections_accepted
-        .add(1);
     // The first head is due within its time-out of the connection, not within the idle time.
     down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
     loop {
@@ -157,19 +147,26 @@ pub(super) async fn serve(worker: Rc<Worker>, accepted: Accepted) {
 /// Counts the connection as open while it lives, however its future ends.
 struct Open {
     worker: Rc<Worker>,
-    index: usize,
+    listener: Arc<Listener>,
+}
+
+impl Open {
+    fn new(worker: &Rc<Worker>, listener: &Arc<Listener>) -> Self {
+        let series = &worker.in_force().series;
+        let index = series.listener_index(&listener.name);
+        series.listener(index).connections_accepted.add(1);
+        Self {
+            worker: Rc::clone(worker),
+            listener: Arc::clone(listener),
+        }
+    }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let in_force = self.worker.in_force();
-        if self.index < in_force.snapshot.listeners.len() {
-            in_force
-                .series
-                .listener(self.index)
-                .connections_closed
-                .add(1);
-        }
+        let series = &self.worker.in_force().series;
+        let index = series.listener_index(&self.listener.name);
+        series.listener(index).connections_closed.add(1);
         self.worker.closed();
     }
 }

@@ -171,12 +171,11 @@ async fn one_try<'s>(
     (outcome, may_retry): (&mut Outcome<'s>, bool),
 ) -> Result<After, Failed> {
     let backend = claim.backend();
-    let core = &request.pool.core;
     let started = clock::now();
     let mut up = match connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
-            observe_failure(core, backend, reason, started);
+            observe_failure(request, backend, reason, started);
             return Err(Failed {
                 reason,
                 undelivered: true,
@@ -188,7 +187,7 @@ async fn one_try<'s>(
     let mut response = match answered {
         Ok(response) => response,
         Err(failed) => {
-            observe_failure(core, backend, failed.reason, started);
+            observe_failure(request, backend, failed.reason, started);
             return Err(failed);
         }
     };
@@ -198,23 +197,22 @@ async fn one_try<'s>(
     if request.in_force.snapshot.settings.access_log.is_some() {
         outcome.backend = Some(Arc::clone(backend));
     }
-    let cells = request.in_force.series.pool(outcome.place);
-    cells.latency.record(latency);
+    request
+        .in_force
+        .series
+        .pool(outcome.place)
+        .latency
+        .record(latency);
     let relayed = relay::relay(down, request, plan, upload, &mut up, &mut response).await;
     outcome.bytes_out += response.written;
     match relayed {
         Ok(()) => {
-            observe_answer(core, backend, response.status, latency);
+            observe_answer(request, backend, response.status, latency);
             let clean =
                 response.keep_upstream && upload.is_sent(&plan.head) && !response.has_rest();
             let now_ms = down.timer.now_ms();
-            if !clean
-                || !request
-                    .worker
-                    .upstreams
-                    .put(backend, request.pool, up.transport, now_ms)
-            {
-                cells.connections_closed.add(1);
+            if clean {
+                request.worker.upstreams.put(up, request.pool, now_ms);
             }
             Ok(match (response.keep_downstream, upload.is_read()) {
                 (true, true) => After::Keep,
@@ -223,8 +221,7 @@ async fn one_try<'s>(
             })
         }
         Err(reason) => {
-            observe_failure(core, backend, reason, started);
-            cells.connections_closed.add(1);
+            observe_failure(request, backend, reason, started);
             outcome.reason = Some(reason);
             // The client must see that its answer is not whole. Where the framing cannot show it, a reset does.
             if response.is_close_delimited {
@@ -241,9 +238,7 @@ async fn connect<'c>(
     backend: &'c Backend,
     place: Place,
 ) -> Result<Upstream<'c>, Reason> {
-    let cells = request.in_force.series.pool(place);
-    if let Some(up) = request.worker.upstreams.take(backend) {
-        cells.connections_reused.add(1);
+    if let Some(up) = request.worker.upstreams.take(request.pool, backend) {
         return Ok(up);
     }
     down.timer.set_at(
@@ -251,9 +246,14 @@ async fn connect<'c>(
             .deadline_after(request.pool.timeouts.connect)
             .min(request.deadlines.request_ms),
     );
-    let up = upstream::connect(backend, &down.timer).await?;
-    cells.connections_opened.add(1);
-    Ok(up)
+    let transport = upstream::connect(backend, &down.timer).await?;
+    Ok(Upstream {
+        transport,
+        open: request.in_force.series.connection_opened(place),
+        backend,
+        reset: false,
+        reused: false,
+    })
 }
 
 /// A backend, waiting in the pool's queue while all are full.
@@ -285,12 +285,7 @@ async fn pick(
     }
 }
 
-fn observe_failure(
-    core: &mizan_core::pool::Pool,
-    backend: &Backend,
-    reason: Reason,
-    started: Instant,
-) {
+fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, started: Instant) {
     let now = clock::now();
     let elapsed = now.saturating_since(started);
     let observed = match (reason, reason.failure()) {
@@ -302,21 +297,23 @@ fn observe_failure(
         (_, Some(failure)) => Observed::Failure(failure),
         (_, None) => Observed::Aborted,
     };
-    core.observe(now, backend, observed);
+    if matches!(
+        observed,
+        Observed::ServerError { .. } | Observed::Failure(_)
+    ) {
+        request.worker.upstreams.failed(request.pool, backend);
+    }
+    request.pool.core.observe(now, backend, observed);
 }
 
-fn observe_answer(
-    core: &mizan_core::pool::Pool,
-    backend: &Backend,
-    status: u16,
-    latency: Duration,
-) {
+fn observe_answer(request: &Request<'_>, backend: &Backend, status: u16, latency: Duration) {
     let observed = if status >= 500 {
+        request.worker.upstreams.failed(request.pool, backend);
         Observed::ServerError { status, latency }
     } else {
         Observed::Success { latency }
     };
-    core.observe(clock::now(), backend, observed);
+    request.pool.core.observe(clock::now(), backend, observed);
 }
 
 /// Whether sending it again cannot do anything twice that must be done once.

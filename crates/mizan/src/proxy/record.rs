@@ -54,14 +54,9 @@ impl Outcome<'_> {
     }
 }
 
-/// Position of the connection's listener in the snapshot; the first if it is no longer in it.
+/// Position of the connection's listener: it may have been accepted under an earlier snapshot.
 fn listener_index(down: &Downstream, in_force: &InForce) -> usize {
-    let index = down.listener.index;
-    if index < in_force.snapshot.listeners.len() {
-        index
-    } else {
-        0
-    }
+    in_force.series.listener_index(&down.listener.name)
 }
 
 /// A request has begun.

@@ -3,13 +3,14 @@
 use super::error::Reason;
 use super::timer::Timer;
 use super::transport::Transport;
-use super::worker::InForce;
 use crate::snapshot::Pool;
+use crate::telemetry::metrics::{BackendCounter, Metrics, OpenConnection};
 use mizan_core::backend::{Address, Backend};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -20,6 +21,7 @@ const SWEEP_MS: u64 = 1000;
 #[derive(Debug)]
 pub(super) struct Upstream<'c> {
     pub(super) transport: Transport,
+    pub(super) open: OpenConnection,
     pub(super) backend: &'c Backend,
     /// The backend's kernel refused it with a reset.
     pub(super) reset: bool,
@@ -30,38 +32,57 @@ pub(super) struct Upstream<'c> {
 #[derive(Debug)]
 struct Idle {
     transport: Transport,
+    open: OpenConnection,
     /// When it is closed, in ms of the wheel.
     until_ms: u64,
+}
+
+/// By [`Backend::id`].
+type Backends = HashMap<u64, Known, BuildHasherDefault<IdHasher>>;
+
+/// What one worker knows of a backend.
+#[derive(Debug)]
+struct Known {
+    idle: Vec<Idle>,
+    counted: BackendCounter,
 }
 
 /// The idle connections of one worker.
 #[derive(Debug)]
 pub(super) struct Upstreams {
-    idle: RefCell<HashMap<u64, Vec<Idle>, BuildHasherDefault<IdHasher>>>,
+    backends: RefCell<Backends>,
+    metrics: Arc<Metrics>,
+    worker: usize,
     count: Cell<usize>,
     count_max: usize,
     swept_ms: Cell<u64>,
 }
 
 impl Upstreams {
-    pub(super) fn new(count_max: usize) -> Self {
+    /// Those of the worker with this index: `count_max` at most.
+    pub(super) fn new(metrics: Arc<Metrics>, worker: usize, count_max: usize) -> Self {
         Self {
-            idle: RefCell::default(),
+            backends: RefCell::default(),
+            metrics,
+            worker,
             count: Cell::new(0),
             count_max,
             swept_ms: Cell::new(0),
         }
     }
 
-    /// An idle connection to `backend` that is not known to be closed.
-    pub(super) fn take<'c>(&self, backend: &'c Backend) -> Option<Upstream<'c>> {
-        let mut idle = self.idle.borrow_mut();
-        let stack = idle.get_mut(&backend.id())?;
-        while let Some(entry) = stack.pop() {
+    /// Begins a try at `backend`: an idle connection that is not known to be closed, if there is one.
+    pub(super) fn take<'c>(&self, pool: &Pool, backend: &'c Backend) -> Option<Upstream<'c>> {
+        let mut backends = self.backends.borrow_mut();
+        let known = self.known(&mut backends, pool, backend);
+        known.counted.requests.add(1);
+        while let Some(mut entry) = known.idle.pop() {
             self.count.set(self.count.get() - 1);
             if is_quiet(&entry.transport) {
+                entry.open.reuse();
                 return Some(Upstream {
                     transport: entry.transport,
+                    open: entry.open,
                     backend,
                     reset: false,
                     reused: true,
@@ -71,42 +92,60 @@ impl Upstreams {
         None
     }
 
-    /// Keeps a connection whose last exchange has ended cleanly.
-    pub(super) fn put(
-        &self,
-        backend: &Backend,
-        pool: &Pool,
-        transport: Transport,
-        now_ms: u64,
-    ) -> bool {
+    /// A try at `backend` has failed, or was answered with a status of 500 or more.
+    pub(super) fn failed(&self, pool: &Pool, backend: &Backend) {
+        let mut backends = self.backends.borrow_mut();
+        self.known(&mut backends, pool, backend)
+            .counted
+            .failures
+            .add(1);
+    }
+
+    /// Keeps a connection whose last exchange has ended cleanly, if there is room for it.
+    pub(super) fn put(&self, mut up: Upstream<'_>, pool: &Pool, now_ms: u64) {
         if self.count.get() >= self.count_max || pool.keepalive.idle_timeout.is_zero() {
-            return false;
+            return;
         }
-        let mut idle = self.idle.borrow_mut();
-        let stack = idle.entry(backend.id()).or_default();
-        if stack.len() >= pool.keepalive.idle_max {
-            return false;
+        let mut backends = self.backends.borrow_mut();
+        let known = self.known(&mut backends, pool, up.backend);
+        if known.idle.len() >= pool.keepalive.idle_max {
+            return;
         }
-        stack.push(Idle {
-            transport,
+        up.open.rest();
+        known.idle.push(Idle {
+            transport: up.transport,
+            open: up.open,
             until_ms: now_ms + pool.keepalive.idle_timeout.as_millis() as u64,
         });
         self.count.set(self.count.get() + 1);
-        true
+    }
+
+    /// The entry of a backend. A sweep removes those with no idle connection, so that backends that left
+    /// the pool are forgotten; the counts are not in it but in the metrics.
+    fn known<'b>(
+        &self,
+        backends: &'b mut Backends,
+        pool: &Pool,
+        backend: &Backend,
+    ) -> &'b mut Known {
+        backends.entry(backend.id()).or_insert_with(|| Known {
+            idle: Vec::new(),
+            counted: self.metrics.backend(self.worker, &pool.name, backend.key()),
+        })
     }
 
     /// Once a second: closes what has been idle for too long or was closed by its backend.
-    pub(super) fn sweep(&self, now_ms: u64, in_force: &InForce) {
+    pub(super) fn sweep(&self, now_ms: u64) {
         if now_ms < self.swept_ms.get() + SWEEP_MS {
             return;
         }
         self.swept_ms.set(now_ms);
-        let _ = in_force;
         let mut count = 0;
-        self.idle.borrow_mut().retain(|_, stack| {
-            stack.retain(|entry| entry.until_ms > now_ms && is_quiet(&entry.transport));
-            count += stack.len();
-            !stack.is_empty()
+        self.backends.borrow_mut().retain(|_, known| {
+            let idle = &mut known.idle;
+            idle.retain(|entry| entry.until_ms > now_ms && is_quiet(&entry.transport));
+            count += idle.len();
+            !idle.is_empty()
         });
         self.count.set(count);
     }
@@ -129,10 +168,7 @@ fn is_quiet(transport: &Transport) -> bool {
 ///
 /// # Errors
 /// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`] or [`Reason::ConnectError`].
-pub(super) async fn connect<'c>(
-    backend: &'c Backend,
-    timer: &Timer,
-) -> Result<Upstream<'c>, Reason> {
+pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transport, Reason> {
     let connecting = async {
         match backend.address() {
             Address::Ip(address) => TcpStream::connect(address).await.map(|stream| {
@@ -147,19 +183,12 @@ pub(super) async fn connect<'c>(
         result = connecting => result,
         () = timer.expired() => return Err(Reason::ConnectTimeout),
     };
-    result
-        .map(|transport| Upstream {
-            transport,
-            backend,
-            reset: false,
-            reused: false,
-        })
-        .map_err(|error| match error.kind() {
-            // A Unix socket's path that is gone is a backend that does not listen.
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
-            io::ErrorKind::TimedOut => Reason::ConnectTimeout,
-            _ => Reason::ConnectError,
-        })
+    result.map_err(|error| match error.kind() {
+        // A Unix socket's path that is gone is a backend that does not listen.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
+        io::ErrorKind::TimedOut => Reason::ConnectTimeout,
+        _ => Reason::ConnectError,
+    })
 }
 
 /// Backend identifiers are already spread: a multiplication is hash enough.

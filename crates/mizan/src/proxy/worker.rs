@@ -201,7 +201,7 @@ impl Worker {
         if let Some(log) = self.access_log.borrow_mut().as_mut() {
             log.flush();
         }
-        self.upstreams.sweep(self.wheel.now_ms(), &self.in_force());
+        self.upstreams.sweep(self.wheel.now_ms());
     }
 }
 
@@ -243,7 +243,7 @@ pub fn run(
         in_force: RefCell::new(Rc::new(InForce { snapshot, series })),
         buffers: Rc::default(),
         wheel: Wheel::new(),
-        upstreams: Upstreams::new(idle_max),
+        upstreams: Upstreams::new(Arc::clone(&shared.metrics), index, idle_max),
         access_log: RefCell::new(access_log),
         scratch: RefCell::default(),
         listening: RefCell::default(),

@@ -148,6 +148,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
             requests_max: 1024,
             timeout: Duration::from_secs(1),
         },
+        waiters: Arc::default(),
     }
 }
 

@@ -128,7 +128,7 @@ impl BackendView {
             version: backend.version.to_string(),
             weight: backend.weight,
             usable: backend.usable,
-            state: state(backend).into(),
+            state: state(backend),
             reason: backend.reason.clone(),
             since_seconds: now.saturating_since(backend.since).as_secs(),
             admin: backend.admin.to_string(),

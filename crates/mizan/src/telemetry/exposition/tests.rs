@@ -17,7 +17,7 @@ fn the_text_is_the_committed_one() {
     pool.latency.record(Duration::from_micros(900));
     pool.retried(RetryCause::ConnectRefused);
     pool.rescued(Cause::ConnectRefused);
-    pool.connections_opened.add(1);
+    let _open = worker.connection_opened(place);
     metrics.backend(1, "api", "10.0.0.1:8001").requests.add(1);
     worker.finished(&Finished {
         listener: 0,

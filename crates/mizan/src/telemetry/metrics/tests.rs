@@ -1,6 +1,8 @@
 use super::*;
+use crate::snapshot::route::Action;
 use crate::telemetry::exposition::render;
 use crate::telemetry::fixture::snapshot;
+use crate::telemetry::{Cause, ConnectionRefusal};
 use mizan_core::time::Instant;
 
 const VERSIONS: &[&str] = &["v1", "v2"];
@@ -151,16 +153,42 @@ fn a_gauge_may_be_raised_by_one_worker_and_lowered_by_another() {
     let [one, two] = [0, 1].map(|worker| series.worker(worker));
     one.listener(0).connections_accepted.add(3);
     two.listener(0).connections_closed.add(2);
-    let place = one.pool_place(&snapshot.pools["a"], "v1");
-    one.pool(place).connections_idle.add(1);
-    two.pool(place).connections_idle.sub(1);
     let text = render(&metrics, &snapshot, Instant::default());
     assert!(
         !text.contains("listener=\"\""),
         "nothing was counted for it: {text}"
     );
     assert!(text.contains("mizan_connections{listener=\"web\"} 1\n"));
-    assert!(text.contains("mizan_upstream_connections_idle{pool=\"a\",version=\"v1\"} 0\n"));
+}
+
+#[test]
+fn a_connection_is_open_while_it_lives_and_idle_while_it_rests() {
+    let metrics = metrics();
+    let snapshot = snapshot(&["web"], &[("a", VERSIONS)], &[("one", &["a"])]);
+    let worker = metrics.register(&snapshot).worker(0);
+    let counted = |name: &str| {
+        let text = render(&metrics, &snapshot, Instant::default());
+        let start = format!("mizan_upstream_connections{name}{{pool=\"a\",version=\"v1\"}} ");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&start))
+            .expect("the series");
+        line.parse::<u64>().expect("a number")
+    };
+    let all = || ["", "_idle", "_opened_total", "_reused_total"].map(counted);
+    let place = worker.pool_place(&snapshot.pools["a"], "v1");
+    let mut used = worker.connection_opened(place);
+    let mut resting = worker.connection_opened(place);
+    assert_eq!(all(), [2, 0, 2, 0]);
+    used.reuse();
+    used.rest();
+    used.reuse();
+    resting.rest();
+    assert_eq!(all(), [2, 1, 2, 1], "reused is what has rested");
+    drop(resting);
+    assert_eq!(all(), [1, 0, 2, 1]);
+    drop(used);
+    assert_eq!(all(), [0, 0, 2, 1]);
 }
 
 #[test]

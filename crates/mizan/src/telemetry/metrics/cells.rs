@@ -1,0 +1,211 @@
+//! Counters, and the sets of them that go with one set of label values.
+
+use crate::telemetry::cause::{Cause, ConnectionRefusal, RetryCause};
+use crate::telemetry::histogram::Histogram;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A counter with one writer, so that counting needs no locked instruction. A second thread that
+/// writes would lose counts. Any thread may read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Zero.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds `count`.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(count),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Takes `count` away: for gauges. One worker's part may pass below zero, the sum does not.
+    #[inline]
+    pub fn sub(&self, count: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_sub(count),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The value.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A cell for each worker, made when it first counts; on lines of its own, so that workers share none.
+#[derive(Debug)]
+pub(crate) struct Slots<T>(Box<[OnceLock<Box<Padded<T>>>]>);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Padded<T>(pub(super) T);
+
+impl<T: Default> Slots<T> {
+    pub(super) fn new(workers: usize) -> Self {
+        Self((0..workers).map(|_| OnceLock::new()).collect())
+    }
+
+    #[inline]
+    pub(super) fn of(&self, worker: usize) -> &T {
+        &self.0[worker].get_or_init(Box::default).0
+    }
+
+    /// The cells of the workers that have counted.
+    pub(crate) fn made(&self) -> impl Iterator<Item = &T> {
+        self.0
+            .iter()
+            .filter_map(|slot| slot.get().map(|cell| &cell.0))
+    }
+}
+
+/// What is counted for a listener.
+#[derive(Debug, Default)]
+pub struct ListenerCells {
+    /// Connections accepted and served.
+    pub connections_accepted: Counter,
+    /// Connections of those that have ended. The difference is what is open.
+    pub connections_closed: Counter,
+    pub(crate) refused: [Counter; ConnectionRefusal::COUNT],
+    pub(crate) requests_started: Counter,
+    pub(crate) requests_finished: Counter,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    pub(crate) duration: Histogram,
+}
+
+impl ListenerCells {
+    /// A request's head has been read.
+    #[inline]
+    pub fn started(&self) {
+        self.requests_started.add(1);
+    }
+
+    /// A connection was not served.
+    pub fn refused(&self, why: ConnectionRefusal) {
+        self.refused[why as usize].add(1);
+    }
+}
+
+/// What is counted for a (listener, route, pool, version): requests by class of status.
+#[derive(Debug, Default)]
+pub struct RequestCells {
+    pub(crate) classes: [Counter; 6],
+}
+
+/// What is counted for a (pool, version).
+#[derive(Debug, Default)]
+pub struct PoolCells {
+    /// From the request's last byte to the end of the response head, of each try that got one.
+    pub latency: Histogram,
+    /// Connections to backends opened.
+    pub(crate) connections_opened: Counter,
+    /// Requests sent on a connection that was used before.
+    pub(crate) connections_reused: Counter,
+    /// Connections to backends closed.
+    pub(crate) connections_closed: Counter,
+    /// Connections that wait for a request.
+    pub(crate) connections_idle: Counter,
+    pub(crate) retries: [Counter; RetryCause::COUNT],
+    pub(crate) unreached: [Counter; Cause::COUNT],
+    pub(crate) rescued: [Counter; Cause::COUNT],
+}
+
+impl PoolCells {
+    /// A request is tried again.
+    #[inline]
+    pub fn retried(&self, cause: RetryCause) {
+        self.retries[cause as usize].add(1);
+    }
+
+    /// A request reached nothing: once for each request, when it is given up.
+    #[inline]
+    pub fn unreached(&self, cause: Cause) {
+        self.unreached[cause as usize].add(1);
+    }
+
+    /// A request that would have been unreached was saved by a retry.
+    #[inline]
+    pub fn rescued(&self, cause: Cause) {
+        self.rescued[cause as usize].add(1);
+    }
+}
+
+/// What is counted for a backend: counters only, since there may be 10,000.
+#[derive(Debug, Default)]
+pub struct BackendCells {
+    /// Tries sent to it, or that failed on the way to it.
+    pub requests: Counter,
+    /// Tries that failed, and answers with a status of 500 or more.
+    pub failures: Counter,
+}
+
+/// One worker's hold on a backend's counters.
+#[derive(Debug)]
+pub struct BackendCounter {
+    pub(super) slots: Arc<Slots<BackendCells>>,
+    pub(super) worker: usize,
+}
+
+impl std::ops::Deref for BackendCounter {
+    type Target = BackendCells;
+
+    #[inline]
+    fn deref(&self) -> &BackendCells {
+        self.slots.of(self.worker)
+    }
+}
+
+/// A connection to a backend, counted as open while it lives and as idle while it rests. It stays with
+/// the worker that opened it.
+#[derive(Debug)]
+pub struct OpenConnection {
+    slots: Arc<Slots<PoolCells>>,
+    worker: usize,
+    is_idle: bool,
+}
+
+impl OpenConnection {
+    pub(super) fn new(slots: Arc<Slots<PoolCells>>, worker: usize) -> Self {
+        slots.of(worker).connections_opened.add(1);
+        Self {
+            slots,
+            worker,
+            is_idle: false,
+        }
+    }
+}
+
+impl OpenConnection {
+    /// It waits for a request.
+    pub fn rest(&mut self) {
+        if !std::mem::replace(&mut self.is_idle, true) {
+            self.slots.of(self.worker).connections_idle.add(1);
+        }
+    }
+
+    /// It is used for a request again.
+    pub fn reuse(&mut self) {
+        if std::mem::replace(&mut self.is_idle, false) {
+            let cells = self.slots.of(self.worker);
+            cells.connections_idle.sub(1);
+            cells.connections_reused.add(1);
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let cells = self.slots.of(self.worker);
+        cells.connections_closed.add(1);
+        cells.connections_idle.sub(u64::from(self.is_idle));
+    }
+}
