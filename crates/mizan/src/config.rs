@@ -153,7 +153,8 @@ fn read(sources: &[Source]) -> Read<'_> {
         let explains = |error: &tree::Syntax| {
             sources[error.file].path == diagnostic.file && error.explains(diagnostic)
         };
-        !(is_broken && diagnostic.code == "missing_key") && !tree.syntax.iter().any(explains)
+        let is_guess = is_broken && diagnostic.code == "missing_key";
+        !is_guess && !tree.syntax.iter().any(explains)
     });
     report
         .found

@@ -19,7 +19,7 @@ mod error;
 mod exchange;
 mod forward;
 pub mod h1;
-mod headers;
+pub mod headers;
 pub mod listen;
 mod meter;
 mod patience;

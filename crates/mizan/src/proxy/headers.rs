@@ -14,17 +14,17 @@ const VIA: &[u8] = b"1.1 mizan";
 
 /// What the forwarding fields say of the client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Forwarding<'a> {
+pub struct Forwarding<'a> {
     /// The peer's address as text; `unknown` on a Unix socket.
-    pub(super) peer: &'a [u8],
+    pub peer: &'a [u8],
     /// The peer is a proxy whose forwarding fields are believed.
-    pub(super) trusted: bool,
+    pub trusted: bool,
     /// Random bits for an identifier and a trace.
-    pub(super) random: (u64, u64),
+    pub random: (u64, u64),
 }
 
 /// Writes the head for a backend to `out`. Gives the request's identifier as a range of `out`.
-pub(super) fn write_request(
+pub fn write_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_, '_>,
     target: &[u8],
@@ -157,25 +157,21 @@ fn add_forwarding(
 
 /// What a response's head is changed by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ResponseChange<'a> {
+pub struct ResponseChange<'a> {
     /// The client's version.
-    pub(super) version: Version,
+    pub version: Version,
     /// The connection to the client ends with this response.
-    pub(super) close: bool,
+    pub close: bool,
     /// Framing towards the client.
-    pub(super) framing: Framing,
+    pub framing: Framing,
     /// `X-Upstream`, where that is on.
-    pub(super) upstream: Option<&'a [u8]>,
+    pub upstream: Option<&'a [u8]>,
     /// The route's edits.
-    pub(super) edits: &'a HeaderEdits,
+    pub edits: &'a HeaderEdits,
 }
 
 /// Writes the head for the client to `out`.
-pub(super) fn write_response(
-    out: &mut Vec<u8>,
-    head: &ResponseHead<'_, '_>,
-    change: &ResponseChange<'_>,
-) {
+pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &ResponseChange<'_>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     decimal(out, u64::from(head.status));
     out.push(b' ');

@@ -107,6 +107,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
     distinct.dedup();
     let config = pool_config();
     Pool {
+        waiters: Arc::default(),
         name: name.into(),
         core: Arc::new(mizan_core::pool::Pool::new(
             Instant::default(),
@@ -117,6 +118,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         config,
         members,
         names: Vec::new(),
+        waiters: Arc::default(),
         versions: distinct,
         hash_key: None,
         health: None,

@@ -107,7 +107,7 @@ fn each_try_goes_to_another_backend() {
 #[test]
 fn the_retry_budget_holds_when_everything_fails() {
     let bad = Backend::start(take_and_reset);
-    let pool = "retry = { tries_max = 10, budget = 0.2, budget_min_per_second = 0, backoff = \"0s\" }\nejection = { enabled = false }";
+    let pool = "retry = { tries_max = 8, budget = 0.2, budget_min_per_second = 0, backoff = \"0s\" }\nejection = { enabled = false }";
     let mizan = Mizan::start(&config("", pool, &[bad.address()]));
     let mut client = mizan.client();
     for _ in 0..200 {

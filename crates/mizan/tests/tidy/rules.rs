@@ -247,7 +247,7 @@ pub(crate) fn clock_and_random(source: &Source) -> Vec<Offence> {
     const CALLS: &[&[&str]] = &[
         &["Instant", "::", "now"],
         &["SystemTime", "::", "now"],
-        &[".", "elapsed", "("],
+        &[".", "elapsed", "(", ")"],
         &["fastrand", "::"],
         &["rand", "::"],
         &["thread_rng"],

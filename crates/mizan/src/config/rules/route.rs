@@ -252,6 +252,7 @@ fn rewrite(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
     let at = at.key("rewrite");
     let has = |cx: &Cx<'_>, key: &str| cx.is_set(&at.key(key));
     let (prefix, regex, to) = (has(cx, "prefix"), has(cx, "regex"), has(cx, "to"));
+    let is_complete = prefix || (regex && to);
     if prefix && (regex || to) {
         cx.error(
             &at.key("prefix"),
@@ -266,7 +267,7 @@ fn rewrite(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
             "`rewrite.prefix` replaces the route's `prefix`, and there is none",
             help,
         );
-    } else if !prefix && !(regex && to) && !cx.is_partial(&at) {
+    } else if !is_complete && !cx.is_partial(&at) {
         cx.error_with(
             &at,
             "missing_key",

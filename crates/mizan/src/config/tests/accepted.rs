@@ -65,7 +65,11 @@ fn the_smallest_file_has_the_documented_defaults() {
         ),
         (256, 256)
     );
+}
 
+#[test]
+fn the_smallest_pool_and_route_have_the_documented_defaults() {
+    let snapshot = clean(MINIMAL);
     let pool = &snapshot.pools["api"];
     assert_eq!(
         pool.members
@@ -105,10 +109,8 @@ fn the_smallest_file_has_the_documented_defaults() {
     assert!(matches!(&route.action, Action::Forward(split) if &*split.choose(7).name == "api"));
 }
 
-#[test]
-fn a_route_keeps_what_it_says() {
-    let snapshot = clean(
-        r#"
+/// A route with one of everything.
+const RICH: &str = r#"
 [[listener]]
 name = "edge"
 bind = "unix:/run/lb.sock"
@@ -131,8 +133,11 @@ timeouts = { per_try = "0s" }
 backends = ["10.0.0.1:1"]
 [pool.b]
 backends = ["10.0.0.1:2"]
-"#,
-    );
+"#;
+
+#[test]
+fn a_route_keeps_what_it_says() {
+    let snapshot = clean(RICH);
     assert_eq!(
         snapshot.listeners[0].bind,
         Bind::Unix("/run/lb.sock".into())
@@ -156,6 +161,12 @@ backends = ["10.0.0.1:2"]
     assert!(
         matches!(&route.headers[2].1, ValueMatch::Regex(regex) if regex.is_match(b"aa") && !regex.is_match(b"ab"))
     );
+}
+
+#[test]
+fn a_route_keeps_what_it_does() {
+    let snapshot = clean(RICH);
+    let route = &snapshot.routes.routes()[0];
     let Action::Forward(split) = &route.action else {
         panic!("{:?}", route.action)
     };

@@ -41,7 +41,7 @@ fn mutated(text: &str, changes: &[(usize, usize, usize)]) -> String {
         let end = text.ceil_char_boundary((start + len).min(text.len()));
         match what % (PIECES.len() + 2) {
             0 => text.replace_range(start..end, ""),
-            1 => text.insert_str(start, &text[start..end].to_owned()),
+            1 => text = format!("{}{}", &text[..end], &text[start..]),
             piece => text.replace_range(start..end, PIECES[piece - 2]),
         }
     }

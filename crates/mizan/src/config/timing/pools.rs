@@ -46,7 +46,7 @@ pub(super) fn probes<'f>(name: &'f str, health: &'f Health) -> [Found<'f>; 3] {
     )
     .times(
         Side::time(left, detection),
-        Must::BeAtMost,
+        Must::AtMost,
         Side::time(shown(DETECTION_MAX), DETECTION_MAX),
         format!(
             "set `interval = \"{}\"` or less, or a smaller `fall`",
@@ -61,7 +61,7 @@ pub(super) fn probes<'f>(name: &'f str, health: &'f Health) -> [Found<'f>; 3] {
     )
     .times(
         Side::time(format!("timeout {}", shown(timeout)), timeout),
-        Must::BeLess,
+        Must::Less,
         Side::time(format!("interval {}", shown(interval)), interval),
         format!("set `timeout = \"{}\"`", shown(interval / 2)),
     );
@@ -80,7 +80,7 @@ pub(super) fn probes<'f>(name: &'f str, health: &'f Health) -> [Found<'f>; 3] {
     )
     .times(
         Side::time(left, readmission),
-        Must::BeAtMost,
+        Must::AtMost,
         Side::time(shown(READMISSION_MAX), READMISSION_MAX),
         format!(
             "set `interval = \"{}\"` or less, or a smaller `rise`",
@@ -114,7 +114,7 @@ pub(super) fn keepalive<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fo
     let Some(theirs) = stated.map(|time| time.value.0) else {
         return sides.not_checked(
             &left,
-            Must::BeLess,
+            Must::Less,
             "backend_keepalive",
             unset("expect.backend_keepalive"),
         );
@@ -127,7 +127,7 @@ pub(super) fn keepalive<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fo
     };
     sides.times(
         Side::time(left, needed),
-        Must::BeLess,
+        Must::Less,
         Side::time(format!("backend_keepalive {}", shown(theirs)), theirs),
         mend,
     )
@@ -146,7 +146,7 @@ pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -
     let Some(outer) = file.expect.outer_timeout.as_ref().map(|time| time.value.0) else {
         return sides.not_checked(
             words.0,
-            Must::BeAtMost,
+            Must::AtMost,
             words.1,
             unset("expect.outer_timeout"),
         );
@@ -160,7 +160,7 @@ pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -
         };
         return sides.not_checked(
             words.0,
-            Must::BeAtMost,
+            Must::AtMost,
             words.1,
             format!("the `{which}` time-out is off"),
         );
@@ -180,7 +180,7 @@ pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -
     };
     sides.times(
         Side::time(left, needed),
-        Must::BeAtMost,
+        Must::AtMost,
         Side::time(format!("outer_timeout {}", shown(outer)), outer),
         mend,
     )
@@ -214,7 +214,7 @@ pub(super) fn retry_share<'f>(name: &'f str, pool: &'f Pool) -> Found<'f> {
     );
     sides.compare(
         left,
-        Must::BeAtMost,
+        Must::AtMost,
         right,
         &show_thousandths,
         format!("set `budget = {RETRY_SHARE_MAX}`"),
@@ -231,7 +231,7 @@ pub(super) fn headroom<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fou
     );
     let words = ("(backends − 1) × capacity", "1.1 × load");
     let Some(capacity) = pool.expect.capacity.or(file.expect.capacity) else {
-        return sides.not_checked(words.0, Must::BeAtLeast, words.1, unset("expect.capacity"));
+        return sides.not_checked(words.0, Must::AtLeast, words.1, unset("expect.capacity"));
     };
     let shared = file.expect.load.filter(|_| file.pool.len() == 1);
     let Some(load) = pool.expect.load.or(shared) else {
@@ -240,12 +240,12 @@ pub(super) fn headroom<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fou
         } else {
             "expect.load".to_owned()
         };
-        return sides.not_checked(words.0, Must::BeAtLeast, words.1, unset(&which));
+        return sides.not_checked(words.0, Must::AtLeast, words.1, unset(&which));
     };
     let Some(count) = backend_count(pool) else {
         let reason =
             "a host name stands for a number of backends that is not known here".to_owned();
-        return sides.not_checked(words.0, Must::BeAtLeast, words.1, reason);
+        return sides.not_checked(words.0, Must::AtLeast, words.1, reason);
     };
     let carried = count.saturating_sub(1) as f64 * capacity;
     let needed = HEADROOM * load;
@@ -264,7 +264,7 @@ pub(super) fn headroom<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fou
     );
     sides.compare(
         left,
-        Must::BeAtLeast,
+        Must::AtLeast,
         right,
         &show_thousandths,
         format!("have {backends_needed} backends"),

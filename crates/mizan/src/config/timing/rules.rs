@@ -74,7 +74,7 @@ fn outer_probe(file: &File) -> Found<'_> {
     let Some((interval, timeout, fall)) = numbers else {
         return sides.not_checked(
             &left,
-            Must::BeMore,
+            Must::More,
             "outer interval × fall + timeout + 1s",
             unset("expect.outer_probe"),
         );
@@ -93,7 +93,7 @@ fn outer_probe(file: &File) -> Found<'_> {
     );
     sides.times(
         Side::time(left, window),
-        Must::BeMore,
+        Must::More,
         Side::time(right, needed),
         mend,
     )
@@ -118,7 +118,7 @@ fn stop_grace(file: &File) -> Found<'_> {
     let Some(grace) = file.expect.stop_grace.as_ref().map(|grace| grace.value.0) else {
         return sides.not_checked(
             &left,
-            Must::BeAtMost,
+            Must::AtMost,
             "stop_grace",
             unset("expect.stop_grace"),
         );
@@ -129,7 +129,7 @@ fn stop_grace(file: &File) -> Found<'_> {
     );
     sides.times(
         Side::time(left, needed),
-        Must::BeAtMost,
+        Must::AtMost,
         Side::time(format!("stop_grace {}", shown(grace)), grace),
         mend,
     )
@@ -176,18 +176,18 @@ fn longest_request(file: &File) -> Found<'_> {
     match (longest, unlimited) {
         (_, Some(who)) if !too_long => sides.not_checked(
             "request time-out",
-            Must::BeAtMost,
+            Must::AtMost,
             &right,
             format!("the `request` time-out of {who} is off"),
         ),
         (Some((time, who)), _) => {
             let left = Side::time(format!("request time-out {} of {who}", shown(time)), time);
             let mend = format!("set `drain.deadline = \"{}\"`", shown(time));
-            sides.times(left, Must::BeAtMost, Side::time(right, deadline), mend)
+            sides.times(left, Must::AtMost, Side::time(right, deadline), mend)
         }
         (None, _) => sides.not_checked(
             "request time-out",
-            Must::BeAtMost,
+            Must::AtMost,
             &right,
             "there is no pool".to_owned(),
         ),
@@ -220,7 +220,7 @@ fn outer_idle(file: &File, index: usize) -> Found<'_> {
     let Some(outer) = file.expect.outer_idle.as_ref().map(|time| time.value.0) else {
         return sides.not_checked(
             "timeouts.idle",
-            Must::BeMore,
+            Must::More,
             "outer_idle",
             unset("expect.outer_idle"),
         );
@@ -228,7 +228,7 @@ fn outer_idle(file: &File, index: usize) -> Found<'_> {
     let Some(idle) = on(&listener.timeouts.idle) else {
         return sides.not_checked(
             "timeouts.idle",
-            Must::BeMore,
+            Must::More,
             "outer_idle",
             "`timeouts.idle` is off: Mizan never closes first".to_owned(),
         );
@@ -243,7 +243,7 @@ fn outer_idle(file: &File, index: usize) -> Found<'_> {
     );
     sides.times(
         Side::time(left, idle),
-        Must::BeMore,
+        Must::More,
         Side::time(right, outer),
         mend,
     )
@@ -310,7 +310,7 @@ pub(super) fn tries(
         };
         return sides.not_checked(
             "per_try",
-            Must::BeLess,
+            Must::Less,
             "request",
             format!("the `{which}` time-out is off"),
         );
@@ -322,7 +322,7 @@ pub(super) fn tries(
     );
     sides.times(
         Side::time(left, per_try),
-        Must::BeLess,
+        Must::Less,
         Side::time(right, request),
         mend,
     )

@@ -32,28 +32,28 @@ impl Side {
 /// How the left side must compare to the right one.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Must {
-    BeMore,
-    BeLess,
-    BeAtMost,
-    BeAtLeast,
+    More,
+    Less,
+    AtMost,
+    AtLeast,
 }
 
 impl Must {
     pub(super) fn word(self) -> &'static str {
         match self {
-            Self::BeMore => "more than",
-            Self::BeLess => "less than",
-            Self::BeAtMost => "at most",
-            Self::BeAtLeast => "at least",
+            Self::More => "more than",
+            Self::Less => "less than",
+            Self::AtMost => "at most",
+            Self::AtLeast => "at least",
         }
     }
 
     pub(super) fn holds(self, left: i128, right: i128) -> bool {
         match self {
-            Self::BeMore => left > right,
-            Self::BeLess => left < right,
-            Self::BeAtMost => left <= right,
-            Self::BeAtLeast => left >= right,
+            Self::More => left > right,
+            Self::Less => left < right,
+            Self::AtMost => left <= right,
+            Self::AtLeast => left >= right,
         }
     }
 }
@@ -82,8 +82,8 @@ impl<'f> Sides<'f> {
     ) -> Found<'f> {
         let holds = must.holds(left.value, right.value);
         let margin = match must {
-            Must::BeMore | Must::BeAtLeast => left.value - right.value,
-            Must::BeLess | Must::BeAtMost => right.value - left.value,
+            Must::More | Must::AtLeast => left.value - right.value,
+            Must::Less | Must::AtMost => right.value - left.value,
         };
         let verdict = if holds { Verdict::Pass } else { Verdict::Fail };
         let relation = Relation {

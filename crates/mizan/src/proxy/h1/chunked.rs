@@ -80,6 +80,8 @@ pub struct Chunked {
     name: [u8; NAME_MAX],
     name_length: u8,
     quoted: bool,
+    /// The last byte was a backslash in a quoted string (RFC 9110 §5.6.4).
+    escaped: bool,
 }
 
 impl Default for Chunked {
@@ -94,6 +96,7 @@ impl Default for Chunked {
             name: [0; NAME_MAX],
             name_length: 0,
             quoted: false,
+            escaped: false,
         }
     }
 }
@@ -199,7 +202,8 @@ impl Chunked {
                 if !allowed || self.extensions > EXTENSIONS_MAX {
                     return Err(ChunkError::Extension);
                 }
-                self.quoted ^= byte == b'"';
+                self.quoted ^= byte == b'"' && !self.escaped;
+                self.escaped = self.quoted && byte == b'\\' && !self.escaped;
             }
             (State::SizeLf, b'\n') => {
                 self.state = if self.size == 0 {

@@ -194,9 +194,10 @@ fn a_prefix_matches_whole_segments_only() {
     }
 }
 
-#[test]
-fn more_conditions_go_first_and_then_the_order_of_the_file() {
-    let header = |name: &str, value| (name.to_owned(), value);
+/// Routes of one path that differ by their conditions.
+fn conditional() -> RouteTable {
+    let header = |name: &str, value| vec![(name.to_owned(), value)];
+    let canary = ValueMatch::Exact("1".into());
     let routes = vec![
         route(0, prefix("/")),
         route(1, prefix("/")),
@@ -205,12 +206,12 @@ fn more_conditions_go_first_and_then_the_order_of_the_file() {
             ..route(2, prefix("/"))
         },
         Route {
-            headers: vec![header("x-canary", ValueMatch::Present)],
+            headers: header("x-canary", ValueMatch::Present),
             ..route(3, prefix("/"))
         },
         Route {
             methods: vec!["POST".into()],
-            headers: vec![header("x-canary", ValueMatch::Exact("1".into()))],
+            headers: header("x-canary", canary),
             ..route(4, prefix("/"))
         },
         Route {
@@ -218,7 +219,7 @@ fn more_conditions_go_first_and_then_the_order_of_the_file() {
             ..route(5, prefix("/"))
         },
         Route {
-            query: vec![header("debug", ValueMatch::Regex(anchored("1|on")))],
+            query: header("debug", ValueMatch::Regex(anchored("1|on"))),
             ..route(6, prefix("/"))
         },
         Route {
@@ -226,57 +227,35 @@ fn more_conditions_go_first_and_then_the_order_of_the_file() {
             ..route(7, prefix("/"))
         },
     ];
-    let table = RouteTable::build(routes.into_iter().map(Arc::new).collect());
+    RouteTable::build(routes.into_iter().map(Arc::new).collect())
+}
+
+#[test]
+fn more_conditions_go_first_and_then_the_order_of_the_file() {
+    let table = conditional();
     let plain = get("h", "/x");
+    let canary = |method: &str, value: &str| Request {
+        method: method.into(),
+        headers: vec![("x-canary".to_owned(), value.to_owned())],
+        ..plain.clone()
+    };
     let post = Request {
         method: "POST".into(),
         ..plain.clone()
     };
-    let canary = |value: &str| vec![("x-canary".to_owned(), value.to_owned())];
-    let query = |text: &str| Request {
-        query: Some(text.into()),
-        ..plain.clone()
-    };
-    let from = |text: &str| Request {
-        client: Some(text.parse().unwrap()),
-        ..plain.clone()
-    };
     assert_eq!(found(&table, &plain), Some(0));
     assert_eq!(found(&table, &post), Some(2));
-    assert_eq!(
-        found(
-            &table,
-            &Request {
-                headers: canary("1"),
-                ..post.clone()
-            }
-        ),
-        Some(4)
-    );
-    assert_eq!(
-        found(
-            &table,
-            &Request {
-                headers: canary("0"),
-                ..post
-            }
-        ),
-        Some(2)
-    );
-    assert_eq!(
-        found(
-            &table,
-            &Request {
-                headers: canary("0"),
-                ..plain.clone()
-            }
-        ),
-        Some(3)
-    );
-    assert_eq!(
-        table.find("admin", &plain).map(|route| route.index),
-        Some(5)
-    );
+    assert_eq!(found(&table, &canary("POST", "1")), Some(4));
+    assert_eq!(found(&table, &canary("POST", "0")), Some(2));
+    assert_eq!(found(&table, &canary("GET", "0")), Some(3));
+    let admin = table.find("admin", &plain).map(|route| route.index);
+    assert_eq!(admin, Some(5));
+    assert_eq!(order(&table), [4, 2, 3, 5, 6, 7, 0, 1]);
+}
+
+#[test]
+fn a_query_condition_looks_at_the_first_parameter_of_that_very_name() {
+    let table = conditional();
     for (text, expected) in [
         ("a=b&debug=on", 6),
         ("debug=off&debug=on", 0),
@@ -284,17 +263,29 @@ fn more_conditions_go_first_and_then_the_order_of_the_file() {
         ("debugger=1", 0),
         ("", 0),
     ] {
-        assert_eq!(found(&table, &query(text)), Some(expected), "{text}");
+        let request = Request {
+            query: Some(text.into()),
+            ..get("h", "/x")
+        };
+        assert_eq!(found(&table, &request), Some(expected), "{text}");
     }
+}
+
+#[test]
+fn a_client_condition_knows_an_ipv4_address_in_ipv6_form() {
+    let table = conditional();
     for (text, expected) in [
         ("10.1.2.3", 7),
         ("::ffff:10.1.2.3", 7),
         ("11.0.0.1", 0),
         ("::1", 0),
     ] {
-        assert_eq!(found(&table, &from(text)), Some(expected), "{text}");
+        let request = Request {
+            client: Some(text.parse().unwrap()),
+            ..get("h", "/x")
+        };
+        assert_eq!(found(&table, &request), Some(expected), "{text}");
     }
-    assert_eq!(order(&table), [4, 2, 3, 5, 6, 7, 0, 1]);
 }
 
 #[test]
