@@ -4,14 +4,20 @@
 //!          run of failures             time is up
 //!    In ─────────────────▶ Ejected ────────────────▶ Probation
 //!    ▲                     ▲   │ proved by probes        │ │
-//!    │◀────────────────────┼───┘ (refused runs only)     │ │
+//!    │◀────────────────────┼───┘ (lost connections only) │ │
 //!    │                     └───────── first failure ─────┘ │
 //!    └──────────────────────────────── first success ──────┘
 //! ```
 //!
 //! The counters are passive's own: a probe that passes never clears them, because a backend with a
-//! good `/healthz` and a broken endpoint is exactly what this is for. The one exception is an
-//! ejection whose whole run was refused connections, since there the probe tests the very same thing.
+//! good `/healthz` and a broken endpoint is exactly what this is for. Two exceptions, where the probe
+//! tests the very same thing:
+//!
+//! - an ejection whose whole run was refused connections;
+//! - one whose whole run was lost connections (resets, refusals), once it has also been seen to refuse:
+//!   the process that lost them is gone, and what answers the probes is another one. A `kill -9` under
+//!   load looks like that. Only the first ejection in a row: a process that dies again and again
+//!   passes its probes each time in between.
 
 use std::fmt;
 use std::time::Duration;
@@ -79,6 +85,8 @@ pub enum EjectionCause {
     Errors,
     /// Failures in a row, each of which was a refused connection.
     Refused,
+    /// Failures in a row, each of which was a reset or a refused connection.
+    Lost,
     /// The first request after an ejection failed again.
     Probation,
 }
@@ -89,6 +97,7 @@ impl fmt::Display for EjectionCause {
             Self::Failures => "failures in a row",
             Self::Errors => "5xx answers in a row",
             Self::Refused => "refused connections in a row",
+            Self::Lost => "lost connections in a row",
             Self::Probation => "the first request after its return failed",
         })
     }
@@ -102,10 +111,16 @@ impl EjectionCause {
 
     /// The inverse of `code`; an unknown number reads as `Failures`.
     pub(crate) fn from_code(code: u32) -> Self {
-        [Self::Failures, Self::Errors, Self::Refused, Self::Probation]
-            .into_iter()
-            .find(|cause| cause.code() == code)
-            .unwrap_or(Self::Failures)
+        [
+            Self::Failures,
+            Self::Errors,
+            Self::Refused,
+            Self::Lost,
+            Self::Probation,
+        ]
+        .into_iter()
+        .find(|cause| cause.code() == code)
+        .unwrap_or(Self::Failures)
     }
 }
 
@@ -118,6 +133,8 @@ pub(crate) struct Runs {
     pub(crate) errors: u32,
     /// Refused connections.
     pub(crate) refused: u32,
+    /// Refused connections and resets.
+    pub(crate) lost: u32,
 }
 
 /// At which lengths runs eject. Kept apart from the configuration because picks read it.
@@ -143,6 +160,8 @@ impl Limits {
         if on_probation || runs.failures >= self.failures {
             let cause = if only_refused {
                 EjectionCause::Refused
+            } else if runs.lost >= runs.errors {
+                EjectionCause::Lost
             } else {
                 EjectionCause::Failures
             };
@@ -184,6 +203,8 @@ pub(crate) struct Ejector {
     settled: Instant,
     /// Probes that passed since the ejection began.
     passed: u32,
+    /// Whether it refused a connection, of a request or a probe, in or after the run that ejected it.
+    gone: bool,
 }
 
 impl Ejector {
@@ -193,6 +214,7 @@ impl Ejector {
             count: 0,
             settled: now,
             passed: 0,
+            gone: false,
         }
     }
 
@@ -224,6 +246,7 @@ impl Ejector {
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
         self.count = self.count.saturating_sub(forgiven).saturating_add(1);
         self.passed = 0;
+        self.gone = false;
         let until = at + config.time(self.count);
         self.state = Ejection::Ejected {
             until,
@@ -239,24 +262,33 @@ impl Ejector {
         self.state = Ejection::Probation { count: self.count };
     }
 
-    /// A probe passed. True if that ends the ejection: its whole run was refused connections, and
-    /// probes have now passed `rise` times since. It then counts as if it had not been.
+    /// It refuses connections: whatever listened is gone.
+    pub(crate) fn refused(&mut self) {
+        self.gone = self.is_ejected();
+    }
+
+    /// A probe passed. True if that ends the ejection: the run behind it is one that a probe can prove
+    /// to be over (see the module), and probes have now passed `rise` times since. An ejection by
+    /// refusals then counts as if it had not been.
     pub(crate) fn probe_passed(&mut self, now: Instant, rise: u32) -> bool {
-        let refused_only = matches!(
-            self.state,
-            Ejection::Ejected {
-                cause: EjectionCause::Refused,
-                ..
-            }
-        );
-        if !refused_only {
+        let Ejection::Ejected { cause, count, .. } = self.state else {
+            return false;
+        };
+        let provable = match cause {
+            EjectionCause::Refused => true,
+            EjectionCause::Lost => self.gone && count == 1,
+            EjectionCause::Failures | EjectionCause::Errors | EjectionCause::Probation => false,
+        };
+        if !provable {
             return false;
         }
         self.passed = self.passed.saturating_add(1);
         if self.passed < rise.max(1) {
             return false;
         }
-        self.count = self.count.saturating_sub(1);
+        if cause == EjectionCause::Refused {
+            self.count = self.count.saturating_sub(1);
+        }
         self.settled = now;
         self.state = Ejection::None;
         true

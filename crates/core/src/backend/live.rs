@@ -27,6 +27,7 @@ pub(crate) struct Live {
     failures: AtomicU32,
     errors: AtomicU32,
     refused: AtomicU32,
+    lost: AtomicU32,
     /// When and why a request marked it; read by the next `tick`.
     marked_at: AtomicU64,
     mark: AtomicU32,
@@ -45,6 +46,7 @@ impl Live {
             failures: AtomicU32::new(0),
             errors: AtomicU32::new(0),
             refused: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
             marked_at: AtomicU64::new(0),
             mark: AtomicU32::new(0),
         };
@@ -110,7 +112,7 @@ impl Live {
     /// Counts an outcome that spoke for the backend.
     pub(crate) fn count_success(&self) {
         // Read first: of a healthy backend these are zero, and stay so without a write.
-        for run in [&self.failures, &self.errors, &self.refused] {
+        for run in [&self.failures, &self.errors, &self.refused, &self.lost] {
             if run.load(Ordering::Relaxed) != 0 {
                 run.store(0, Ordering::Relaxed);
             }
@@ -136,6 +138,11 @@ impl Live {
             } else {
                 reset(&self.refused)
             },
+            lost: if matches!(kind, FailureKind::Refused | FailureKind::Reset) {
+                grow(&self.lost)
+            } else {
+                reset(&self.lost)
+            },
         }
     }
 
@@ -145,6 +152,7 @@ impl Live {
             failures: self.failures.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
         }
     }
 
@@ -173,6 +181,8 @@ impl Live {
 pub(crate) enum FailureKind {
     /// The connection was refused.
     Refused,
+    /// The connection was closed or reset.
+    Reset,
     /// Another failure, or a 502, 503 or 504.
     Failure,
     /// Another 5xx: the backend answered, and only its answer was wrong.

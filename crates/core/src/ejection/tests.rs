@@ -19,6 +19,7 @@ fn runs(failures: u32, errors: u32, refused: u32) -> Runs {
         failures,
         errors,
         refused,
+        lost: 0,
     }
 }
 
@@ -115,6 +116,46 @@ fn probes_end_only_an_ejection_by_refusals() {
     assert_eq!(ejector.state(), Ejection::None);
     let (_, count) = ejector.eject(at(4), EjectionCause::Failures, &CONFIG());
     assert_eq!(count, 1, "a restart is not held against it");
+}
+
+#[test]
+fn resets_and_refusals_alone_are_lost_connections() {
+    let lost = |lost| Runs {
+        lost,
+        ..runs(5, 5, 2)
+    };
+    assert_eq!(LIMITS.crossed(lost(5), false), Some(EjectionCause::Lost));
+    assert_eq!(
+        LIMITS.crossed(lost(4), false),
+        Some(EjectionCause::Failures)
+    );
+}
+
+#[test]
+fn probes_end_an_ejection_by_lost_connections_once_it_refused() {
+    let mut ejector = Ejector::new(at(0));
+    ejector.refused();
+    ejector.eject(at(0), EjectionCause::Lost, &CONFIG());
+    for second in 0..20 {
+        assert!(!ejector.probe_passed(at(second), 2), "it was never gone");
+    }
+    ejector.refused();
+    ejector.probe_failed();
+    assert!(!ejector.probe_passed(at(21), 2));
+    assert!(ejector.probe_passed(at(22), 2));
+    assert_eq!(ejector.state(), Ejection::None);
+}
+
+#[test]
+fn a_process_that_dies_again_and_again_is_not_let_back_by_probes() {
+    let mut ejector = Ejector::new(at(0));
+    ejector.eject(at(0), EjectionCause::Lost, &CONFIG());
+    ejector.refused();
+    assert!(ejector.probe_passed(at(1), 1), "the first time");
+    let (until, count) = ejector.eject(at(2), EjectionCause::Lost, &CONFIG());
+    assert_eq!((until, count), (at(62), 2));
+    ejector.refused();
+    assert!(!ejector.probe_passed(at(3), 1));
 }
 
 #[test]

@@ -63,6 +63,9 @@ impl Entry {
     pub(crate) fn reconcile(&mut self, context: &mut Context<'_>) {
         self.reconcile_ejection(context);
         self.reconcile_refusal(context);
+        if self.refusal.is_refused() {
+            self.ejector.refused();
+        }
     }
 
     fn reconcile_ejection(&mut self, context: &mut Context<'_>) {
@@ -143,6 +146,9 @@ impl Entry {
             self.probe_passed(context);
         } else {
             self.ejector.probe_failed();
+            if refused {
+                self.ejector.refused();
+            }
             if refused && live.runs().refused > 0 {
                 refuse(context.shared, &self.backend);
                 self.reconcile_refusal(context);

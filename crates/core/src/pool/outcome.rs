@@ -85,10 +85,10 @@ pub(crate) fn observe(shared: &Shared, now: Instant, backend: &Backend, outcome:
             } else {
                 unconnected(shared, backend, failure);
             }
-            let kind = if failure == Failure::ConnectRefused {
-                FailureKind::Refused
-            } else {
-                FailureKind::Failure
+            let kind = match failure {
+                Failure::ConnectRefused => FailureKind::Refused,
+                Failure::Reset => FailureKind::Reset,
+                _ => FailureKind::Failure,
             };
             failed(shared, now, backend, kind, None);
         }

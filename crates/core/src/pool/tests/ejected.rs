@@ -32,7 +32,7 @@ fn ejections(events: &[Event]) -> Vec<(String, EjectionCause, u64, u32)> {
 fn five_failures_in_a_row_eject_with_the_next_pick() {
     for policy in POLICIES {
         for (outcome, cause) in [
-            (RESET, EjectionCause::Failures),
+            (RESET, EjectionCause::Lost),
             (status(503), EjectionCause::Failures),
             (status(500), EjectionCause::Errors),
             (Outcome::Failure(Failure::Timeout), EjectionCause::Failures),
@@ -129,7 +129,7 @@ fn good_behaviour_shortens_the_next_ejection() {
     fail(&mut world, "a", RESET, 5);
     assert_eq!(
         ejections(&world.tick()),
-        [("a".to_owned(), EjectionCause::Failures, 60, 2)]
+        [("a".to_owned(), EjectionCause::Lost, 60, 2)]
     );
 }
 
@@ -207,7 +207,7 @@ fn probes_end_an_ejection_whose_whole_run_was_refused() {
 fn one_other_failure_in_the_run_and_probes_do_not_end_it() {
     let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(4));
     world.probe("a", true);
-    world.observe("a", RESET);
+    world.observe("a", Outcome::Failure(Failure::Timeout));
     fail(&mut world, "a", REFUSED, 4);
     world.tick();
     for _ in 0..10 {
@@ -216,6 +216,42 @@ fn one_other_failure_in_the_run_and_probes_do_not_end_it() {
     world.tick();
     assert!(!world.backend("a").is_usable());
     assert!(!world.status_of("a").refused, "it does listen");
+}
+
+/// `kill -9` under load: what was in flight is reset, what comes after is refused.
+#[test]
+fn a_backend_that_died_under_load_is_back_when_probes_prove_it() {
+    let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(4));
+    world.probe("a", true);
+    fail(&mut world, "a", RESET, 16);
+    let events = world.tick();
+    assert_eq!(
+        ejections(&events),
+        [("a".to_owned(), EjectionCause::Lost, 30, 1)]
+    );
+    fail(&mut world, "a", REFUSED, 2);
+    world.tick();
+    world.probe("a", true);
+    assert!(!world.backend("a").is_usable(), "one probe proves nothing");
+    world.probe("a", true);
+    world.tick();
+    assert!(world.backend("a").is_usable(), "another process answers");
+}
+
+#[test]
+fn a_backend_that_resets_and_never_refused_stays_out() {
+    let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(4));
+    world.probe("a", true);
+    fail(&mut world, "a", RESET, 5);
+    world.tick();
+    for _ in 0..10 {
+        world.probe("a", true);
+    }
+    world.tick();
+    assert!(
+        !world.backend("a").is_usable(),
+        "a good probe and a broken service"
+    );
 }
 
 #[test]
