@@ -9,12 +9,13 @@ use super::plan::Plan;
 use super::record::Outcome;
 use super::worker::Worker;
 use crate::snapshot::route::{Action, Route};
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
 /// Seconds after which a client may come back to a pool that has no room or no backend.
-const RETRY_AFTER_SECONDS: u64 = 1;
+const RETRY_AFTER_SECONDS: &[u8] = b"1";
 
 /// Whether the connection can go on after this answer: only if there is no body on its way that nobody reads.
 pub(super) fn keeps(plan: &Plan, reason: Reason) -> bool {
@@ -60,6 +61,60 @@ pub(super) async fn send(
     }
 }
 
+/// What an answer says.
+struct Content<'a> {
+    status: u16,
+    /// Empty: none.
+    content_type: &'a str,
+    body: Cow<'a, [u8]>,
+}
+
+/// What `reason` says to the client: the route's own words where it has some.
+fn content<'a>(route: Option<&'a Arc<Route>>, reason: Reason) -> Content<'a> {
+    match (reason, route.map(|route| &route.action)) {
+        (Reason::Redirect, Some(Action::Redirect { status, .. })) => {
+            return Content {
+                status: *status,
+                content_type: "",
+                body: Cow::Borrowed(b""),
+            };
+        }
+        (
+            Reason::Respond,
+            Some(Action::Respond {
+                status,
+                content_type,
+                body,
+            }),
+        ) => {
+            return Content {
+                status: *status,
+                content_type,
+                body: Cow::Borrowed(body),
+            };
+        }
+        _ => {}
+    }
+    let status = reason.status();
+    let page = route.and_then(|route| route.error_pages.iter().find(|(at, _)| *at == status));
+    match page {
+        Some((_, page)) => Content {
+            status,
+            content_type: &page.content_type,
+            body: Cow::Borrowed(&page.body),
+        },
+        None => {
+            let text = format!("{status} {}: {}\n", error::phrase(status), reason.code());
+            let body = Cow::Owned(text.into_bytes());
+            Content {
+                status,
+                content_type: "text/plain; charset=utf-8",
+                body,
+            }
+        }
+    }
+}
+
 /// Writes the whole answer to `out`; gives its status.
 fn write(
     out: &mut Vec<u8>,
@@ -68,79 +123,41 @@ fn write(
     reason: Reason,
     keep: bool,
 ) -> u16 {
-    let own_text;
-    let page;
-    let (status, content_type, body): (u16, &str, &[u8]) =
-        match (reason, route.map(|route| &route.action)) {
-            (Reason::Redirect, Some(Action::Redirect { status, .. })) => (*status, "", b""),
-            (
-                Reason::Respond,
-                Some(Action::Respond {
-                    status,
-                    content_type,
-                    body,
-                }),
-            ) => (*status, content_type, body),
-            _ => {
-                let status = reason.status();
-                page = route.and_then(|route| {
-                    route
-                        .error_pages
-                        .iter()
-                        .find(|(at, _)| *at == status)
-                        .map(|(_, page)| page)
-                });
-                match page {
-                    Some(page) => (status, &page.content_type, &page.body),
-                    None => {
-                        own_text =
-                            format!("{status} {}: {}\n", error::phrase(status), reason.code());
-                        (status, "text/plain; charset=utf-8", own_text.as_bytes())
-                    }
-                }
-            }
-        };
+    let Content {
+        status,
+        content_type,
+        body,
+    } = content(route, reason);
+    let has_body = status != 204 && status != 304;
     out.extend_from_slice(b"HTTP/1.1 ");
     headers::decimal(out, u64::from(status));
     out.push(b' ');
     out.extend_from_slice(error::phrase(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
     if !content_type.is_empty() {
-        out.extend_from_slice(b"\r\nContent-Type: ");
-        out.extend_from_slice(content_type.as_bytes());
+        headers::line(out, b"Content-Type", content_type.as_bytes());
     }
-    if status != 204 && status != 304 {
-        out.extend_from_slice(b"\r\nContent-Length: ");
+    if has_body {
+        out.extend_from_slice(b"Content-Length: ");
         headers::decimal(out, body.len() as u64);
+        out.extend_from_slice(b"\r\n");
     }
     if reason == Reason::Redirect {
-        out.extend_from_slice(b"\r\nLocation: ");
-        out.extend_from_slice(&plan.location);
+        headers::line(out, b"Location", &plan.location);
     }
     if matches!(
         reason,
         Reason::NoBackend | Reason::QueueFull | Reason::QueueTimeout
     ) {
-        out.extend_from_slice(b"\r\nRetry-After: ");
-        headers::decimal(out, RETRY_AFTER_SECONDS);
+        headers::line(out, b"Retry-After", RETRY_AFTER_SECONDS);
     }
-    out.extend_from_slice(b"\r\n");
     headers::connection_line(out, plan.version, !keep);
     if let Some(route) = route {
-        for (name, value) in route
-            .response_headers
-            .set
-            .iter()
-            .chain(&route.response_headers.add)
-        {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value.as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
+        headers::add_edits(out, &route.response_headers);
     }
     out.extend_from_slice(b"\r\n");
-    if !plan.is_head && status != 204 && status != 304 {
-        out.extend_from_slice(body);
+    if has_body && !plan.is_head {
+        out.extend_from_slice(&body);
     }
     status
 }

@@ -70,74 +70,46 @@ pub(super) async fn response(
             Err(reason) => return Err(classify(reason, up, upload, interim > 0).await),
         };
         let Some(input) = wait.input.as_mut() else {
-            return Err(Failed {
-                reason: Reason::Reset,
-                undelivered: false,
-            });
+            return Err(Failed::delivered(Reason::Reset));
         };
         let mut out = request.worker.scratch();
-        let parsed = translate(
-            &input.unread()[..length],
-            &mut out,
-            down,
-            request,
-            plan,
-            upload,
-            up,
-        );
+        let bytes = &input.unread()[..length];
+        let parsed = translate(bytes, &mut out, down, request, plan, upload, up);
         input.consume(length);
-        match parsed {
-            Err(error) => {
-                return Err(Failed {
-                    reason: Reason::BadResponse(error),
-                    undelivered: false,
-                });
+        let head = parsed.map_err(|error| Failed::delivered(Reason::BadResponse(error)))?;
+        if head.status >= 200 {
+            let may_retry = may_retry && interim == 0;
+            if may_retry && is_retried(&head, request, plan, upload) {
+                return Err(Failed::delivered(Reason::RetryStatus(head.status)));
             }
-            Ok(head) if head.status == 101 || (head.status < 200 && interim == INTERIM_MAX) => {
-                return Err(Failed {
-                    reason: Reason::BadInterim,
-                    undelivered: false,
-                });
-            }
-            Ok(head) if head.status < 200 => {
-                interim += 1;
-                let wanted = plan.version == Version::Http11
-                    && (head.status != 100 || plan.expects_continue);
-                if wanted && !answer::write_all(down, &out).await {
-                    return Err(Failed {
-                        reason: Reason::ClientGone,
-                        undelivered: false,
-                    });
-                }
-                if wanted {
-                    outcome.bytes_out += out.len() as u64;
-                }
-                request.worker.put_scratch(out);
-                wait.scanner = Scanner::default();
-            }
-            Ok(head)
-                if may_retry
-                    && interim == 0
-                    && request.pool.retry.on.statuses.contains(&head.status)
-                    && plan.idempotent =>
-            {
-                if upload.is_replayable()
-                    && request
-                        .pool
-                        .core
-                        .retry_budget()
-                        .withdraw(crate::clock::now())
-                {
-                    return Err(Failed {
-                        reason: Reason::RetryStatus(head.status),
-                        undelivered: false,
-                    });
-                }
-                return Ok(Response::new(head, wait.input, out));
-            }
-            Ok(head) => return Ok(Response::new(head, wait.input, out)),
+            return Ok(Response::new(head, wait.input, out));
         }
+        if head.status == 101 || interim == INTERIM_MAX {
+            return Err(Failed::delivered(Reason::BadInterim));
+        }
+        interim += 1;
+        // RFC 9110 §15.2: HTTP/1.0 knows no interim responses; 100 is for who asked.
+        if plan.version == Version::Http11 && (head.status != 100 || plan.expects_continue) {
+            if !answer::write_all(down, &out).await {
+                return Err(Failed::delivered(Reason::ClientGone));
+            }
+            outcome.bytes_out += out.len() as u64;
+        }
+        request.worker.put_scratch(out);
+        wait.scanner = Scanner::default();
     }
+}
+
+/// Whether the pool's retry rule names this status, and everything else allows another try. Draws on the budget.
+fn is_retried(head: &Head, request: &Request<'_>, plan: &Plan, upload: &Upload) -> bool {
+    request.pool.retry.on.statuses.contains(&head.status)
+        && plan.idempotent
+        && upload.is_replayable()
+        && request
+            .pool
+            .core
+            .retry_budget()
+            .withdraw(crate::clock::now())
 }
 
 /// What of a response head outlives its parsing.
@@ -352,10 +324,7 @@ impl Wait {
 /// Tells a stale pooled connection from a backend that failed, and whether anything was delivered.
 async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: bool) -> Failed {
     if reason != Reason::Reset || interim {
-        return Failed {
-            reason,
-            undelivered: false,
-        };
+        return Failed::delivered(reason);
     }
     let undelivered = nothing_was_taken(up, upload.sent_in_try).await;
     let reason = if up.reused && undelivered {

@@ -63,6 +63,16 @@ pub(super) struct Failed {
     pub(super) undelivered: bool,
 }
 
+impl Failed {
+    /// The backend may have acted on it.
+    pub(super) fn delivered(reason: Reason) -> Self {
+        Self {
+            reason,
+            undelivered: false,
+        }
+    }
+}
+
 /// Forwards a request; gives what the client's connection is good for.
 pub(super) async fn forward<'s>(
     down: &mut Downstream,

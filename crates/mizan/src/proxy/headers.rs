@@ -239,7 +239,8 @@ pub(super) fn client_behind(
     client
 }
 
-fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+/// One field line.
+pub(super) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
@@ -272,7 +273,8 @@ fn is_edited(edits: &HeaderEdits, name: &str) -> bool {
                 .any(|(set, _)| set.eq_ignore_ascii_case(name)))
 }
 
-fn add_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
+/// The fields that a route sets and adds.
+pub(super) fn add_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
     for (name, value) in edits.set.iter().chain(&edits.add) {
         line(out, name.as_bytes(), value.as_bytes());
     }

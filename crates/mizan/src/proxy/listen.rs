@@ -95,24 +95,23 @@ pub(super) async fn accept_loop(
         return;
     };
     loop {
-        tokio::select! {
+        let ready = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            ready = socket.readable() => {
-                let Ok(mut ready) = ready else { break };
-                match accept_some(&worker, &bind, socket.get_ref()) {
-                    Drained::Empty => ready.clear_ready(),
-                    Drained::More => {}
-                    Drained::Full => rest(&worker, FULL_REST, &mut stopped).await,
-                    Drained::NoDescriptors => {
-                        say_no_descriptors(&bind);
-                        rest(&worker, REST, &mut stopped).await;
-                    }
-                }
-                // The connections just accepted get their turn before the next.
-                tokio::task::yield_now().await;
+            ready = socket.readable() => ready,
+        };
+        let Ok(mut ready) = ready else { break };
+        match accept_some(&worker, &bind, socket.get_ref()) {
+            Drained::Empty => ready.clear_ready(),
+            Drained::More => {}
+            Drained::Full => rest(&worker, FULL_REST, &mut stopped).await,
+            Drained::NoDescriptors => {
+                say_no_descriptors(&bind);
+                rest(&worker, REST, &mut stopped).await;
             }
         }
+        // The connections just accepted get their turn before the next.
+        tokio::task::yield_now().await;
     }
     while let Drained::More = accept_some(&worker, &bind, socket.get_ref()) {}
 }

@@ -117,7 +117,6 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         config,
         members,
         names: Vec::new(),
-        waiters: Arc::default(),
         versions: distinct,
         hash_key: None,
         health: None,

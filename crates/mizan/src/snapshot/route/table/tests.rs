@@ -401,12 +401,19 @@ fn sorted_entries(routes: &[Arc<Route>]) -> Vec<(Option<HostMatch>, Arc<Route>)>
         };
         entries.extend(hosts.into_iter().map(|host| (host, Arc::clone(route))));
     }
-    let first_with = |pattern: &str| {
-        let same = |route: &Arc<Route>| matches!(&route.path, PathMatch::Regex(regex) if regex.as_str() == pattern);
+    // Regexes of one host stand where each first stands among that host's routes.
+    let first_with = |pattern: &str, host: &Option<HostMatch>| {
+        let same = |route: &Arc<Route>| {
+            let of_host = match host {
+                Some(host) => route.hosts.contains(host),
+                None => route.hosts.is_empty(),
+            };
+            of_host && matches!(&route.path, PathMatch::Regex(regex) if regex.as_str() == pattern)
+        };
         routes.iter().position(same).unwrap()
     };
-    entries.sort_by_key(|(host, route)| {
-        let host = match host {
+    entries.sort_by_key(|(named, route)| {
+        let host = match named {
             Some(HostMatch::Exact(_)) => (0, 0),
             Some(HostMatch::Wildcard(name)) => (1, usize::MAX - name.len()),
             None => (2, 0),
@@ -415,7 +422,7 @@ fn sorted_entries(routes: &[Arc<Route>]) -> Vec<(Option<HostMatch>, Arc<Route>)>
             PathMatch::Exact(_) => (0, 0),
             PathMatch::Prefix(prefix) if base(prefix).is_empty() => (3, 0),
             PathMatch::Prefix(prefix) => (1, usize::MAX - base(prefix).len()),
-            PathMatch::Regex(regex) => (2, first_with(regex.as_str())),
+            PathMatch::Regex(regex) => (2, first_with(regex.as_str(), named)),
         };
         (
             host,
