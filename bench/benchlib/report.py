@@ -26,6 +26,17 @@ def ratio(measurements, point, metric, peer, other):
     return a / b if a is not None and b else None
 
 
+def is_noisy(measurements, point):
+    """Whether mizan's own rounds at a point were all disturbed: then the point judges nothing."""
+    return any(v.get("noise", 0) > NOISE_MAX for v in rounds_of(measurements, point, "mizan").values())
+
+
+def verdict(measurements, what, value, limit):
+    if is_noisy(measurements, what.split(":")[0]):
+        return "noisy"
+    return "ok   " if value <= limit else "MISS "
+
+
 def number(value, digits):
     return "–" if value is None else f"{value:,.{digits}f}"
 
@@ -60,7 +71,10 @@ def table(measurements, point, names):
 
 
 def bars(measurements, names):
-    """(what, value, limit) for each bar that these measurements can judge; the value must not be above the limit."""
+    """(what, value, limit) for each bar that these measurements can judge; the value must not be above the limit.
+
+    `what` begins with the point's name and a colon.
+    """
     found = []
 
     def compare(point, other, limit, metric="us_request"):
@@ -76,7 +90,7 @@ def bars(measurements, names):
         for other in others:
             compare(point, other, 1.0)
     found.append(("workers: spread of the two workers' CPU", median(measurements, "workers", "mizan", "spread"), 0.20))
-    found.append(("calls a request", median(measurements, "calls", "mizan", "calls_request"), 4.3))
+    found.append(("calls: system calls a request", median(measurements, "calls", "mizan", "calls_request"), 4.3))
     found.append(("log: rise of CPU in %", median(measurements, "log", "mizan", "rise_percent"), 10))
     found.append(("idle: KiB a connection", median(measurements, "idle", "mizan", "kib_connection"), 1.3))
     found.append(("upload: growth in MiB", median(measurements, "upload", "mizan", "growth_mib"), 8))
@@ -99,5 +113,5 @@ def text(document, points):
     judged = bars(measurements, names)
     if judged:
         lines.append("\n### bars\n")
-        lines += [f"  {'ok  ' if value <= limit else 'MISS'}  {what}: {value:.2f} (bar {limit:.2f})" for what, value, limit in judged]
+        lines += [f"  {verdict(measurements, what, value, limit)}  {what}: {value:.2f} (bar {limit:.2f})" for what, value, limit in judged]
     return "\n".join(line for line in lines if line)

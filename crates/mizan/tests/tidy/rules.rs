@@ -258,7 +258,7 @@ pub(crate) fn clock_and_random(source: &Source) -> Vec<Offence> {
     matches(
         source,
         CALLS,
-        &[0..source.tokens.len()],
+        0..source.tokens.len(),
         "time and randomness come from `clock` and are passed on",
     )
 }
@@ -278,7 +278,7 @@ pub(crate) fn effects(source: &Source) -> Vec<Offence> {
     matches(
         source,
         CALLS,
-        &[0..source.tokens.len()],
+        0..source.tokens.len(),
         "core decides, it does no I/O and never waits",
     )
 }
@@ -289,7 +289,7 @@ pub(crate) fn sleeps(source: &Source) -> Vec<Offence> {
     matches(
         source,
         CALLS,
-        &source.test_code(),
+        source.test_code(),
         "wait on a condition, or pass `now`, instead of sleeping",
     )
 }
@@ -306,7 +306,7 @@ pub(crate) fn unfinished(source: &Source) -> Vec<Offence> {
     matches(
         source,
         CALLS,
-        &[0..source.tokens.len()],
+        0..source.tokens.len(),
         "finish it, or take it out",
     )
 }
@@ -316,19 +316,20 @@ pub(crate) fn unsafe_code(source: &Source) -> Vec<Offence> {
     matches(
         source,
         &[&["unsafe"]],
-        &[0..source.tokens.len()],
+        0..source.tokens.len(),
         "`unsafe` outside the files that are listed for it",
     )
 }
 
+/// Where one of `patterns` begins, among the tokens `at`.
 fn matches(
     source: &Source,
     patterns: &[&[&str]],
-    ranges: &[Range<usize>],
+    at: impl IntoIterator<Item = usize>,
     why: &str,
 ) -> Vec<Offence> {
     let mut offences = Vec::new();
-    for at in ranges.iter().cloned().flatten() {
+    for at in at {
         for pattern in patterns.iter().filter(|pattern| source.reads(at, pattern)) {
             let what = format!("`{}`: {why}", pattern.concat());
             offences.push(Offence::new(source, source.tokens[at].line, what));

@@ -1,6 +1,5 @@
 //! Rust source as the rules see it: tokens with their lines, comments and literals left out.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// One file.
@@ -55,13 +54,13 @@ impl Source {
         self.tokens.len()
     }
 
-    /// Token ranges that are compiled for tests only: the whole file, or its `#[cfg(test)] mod … { }`.
-    pub(crate) fn test_code(&self) -> Vec<Range<usize>> {
+    /// The tokens that are compiled for tests only: the whole file's, or those of its `#[cfg(test)] mod … { }`.
+    pub(crate) fn test_code(&self) -> Vec<usize> {
         if self.path.contains("/tests/") || self.path.ends_with("/tests.rs") {
-            return vec![0..self.tokens.len()];
+            return (0..self.tokens.len()).collect();
         }
         let attribute = ["#", "[", "cfg", "(", "test", ")", "]"];
-        let mut ranges = Vec::new();
+        let mut found = Vec::new();
         for at in 0..self.tokens.len() {
             if !self.reads(at, &attribute) {
                 continue;
@@ -70,10 +69,10 @@ impl Source {
             let body = (item..self.tokens.len())
                 .find(|&at| ["{", ";"].contains(&self.tokens[at].text.as_str()));
             if let Some(body) = body.filter(|&body| self.tokens[body].text == "{") {
-                ranges.push(at..self.close(body));
+                found.extend(at..self.close(body));
             }
         }
-        ranges
+        found
     }
 }
 
