@@ -4,6 +4,8 @@
 //! `cargo bench -p mizan-core`. Each iteration is `pick` and the drop of its claim; 64 other claims
 //! are held all the while, so that loads differ. `observe` and `rebuild` are measured beside it.
 
+#![allow(missing_docs, reason = "criterion's macro makes a public function")]
+
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -114,12 +116,12 @@ fn picks(criterion: &mut Criterion) {
                 let pool = pool(policy, count, half_down);
                 let mut requests = requests();
                 let mut held: VecDeque<_> = (0..HELD)
-                    .map(|_| pool.pick(&requests.next()).unwrap())
+                    .map(|_| pool.pick(&requests.next()).expect("somebody is usable"))
                     .collect();
                 let name = if half_down { "half_down" } else { "all_up" };
                 group.bench_function(BenchmarkId::new(name, count), |bencher| {
                     bencher.iter(|| {
-                        held.push_back(pool.pick(&requests.next()).unwrap());
+                        held.push_back(pool.pick(&requests.next()).expect("somebody is usable"));
                         held.pop_front()
                     });
                 });
@@ -136,7 +138,7 @@ fn outcomes(criterion: &mut Criterion) {
         group.bench_function(policy.name(), |bencher| {
             bencher.iter(|| {
                 let pick = requests.next();
-                let claim = pool.pick(&pick).unwrap();
+                let claim = pool.pick(&pick).expect("somebody is usable");
                 let latency = Duration::from_micros(1_000 + (pick.random & 0xFF));
                 pool.observe(pick.now, claim.backend(), Outcome::Success { latency });
             });

@@ -64,12 +64,12 @@ pub(crate) const WEIGHT_MAX: u32 = 65_535;
 pub struct Backend {
     /// Whose live state this shares, if not its own.
     root: Option<Arc<Backend>>,
+    shared: Arc<Shared>,
     live: Live,
     id: u64,
     key: Arc<str>,
     version: Arc<str>,
     address: Address,
-    shared: Arc<Shared>,
 }
 
 impl Backend {

@@ -135,7 +135,7 @@ impl Membership {
     fn index_of(&self, backend: &Backend) -> Option<usize> {
         let hint = backend.live().slot.load(Ordering::Relaxed) as usize;
         match self.backends.get(hint) {
-            Some(there) if there.id() == backend.id() => Some(hint),
+            Some(there) if std::ptr::eq(&raw const **there, backend) => Some(hint),
             _ => self.index_of_id(backend.id()),
         }
     }

@@ -20,11 +20,11 @@ pub(crate) struct Live {
     pub(crate) gate: AtomicGate,
     weight: AtomicU32,
     in_flight_max: AtomicU32,
-    pub(crate) penalty: Penalty,
-    pub(crate) latency: Latency,
     /// Where it stands in the picker in force: a hint, to be checked.
     pub(crate) slot: AtomicU32,
     failures: AtomicU32,
+    pub(crate) penalty: Penalty,
+    pub(crate) latency: Latency,
     errors: AtomicU32,
     refused: AtomicU32,
     lost: AtomicU32,

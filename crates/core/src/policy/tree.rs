@@ -1,10 +1,10 @@
 //! The least loaded of many, without looking at all of them and without a lock.
 //!
-//! A tournament tree of atomic words, sixteen to a group. Each word holds the least cost of the
+//! A tournament tree of atomic words, eight to a group, which is a cache line. Each word holds the least cost of the
 //! group below it and the sum of weights of the backends that tie at it; a leaf is computed from its
 //! backend. A pick walks down from the top group, choosing among ties in proportion to those sums, so
 //! that a tie is broken exactly fairly and never towards the first. A change of load walks up from
-//! the leaf. Groups are wide because reading two cache lines costs less than one more swap.
+//! the leaf. Groups are wide because reading a line costs less than one more swap.
 //!
 //! **Why it ends up right.** A word is brought up to date by: read the word, *then* what lies below,
 //! compute; if they differ, swap and look again; if they agree, done. Consider the last swap that
@@ -37,9 +37,9 @@ const TRIED_MAX: usize = 16;
 const LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Words in a group.
-const GROUP: usize = 16;
+const GROUP: usize = 8;
 /// `GROUP` is 2 to this.
-const GROUP_BITS: u32 = 4;
+const GROUP_BITS: u32 = 3;
 
 /// A word without anybody.
 const NOBODY: u64 = (NEVER as u64) << 32;
@@ -52,8 +52,8 @@ pub(crate) struct Tree {
     levels: Vec<Box<[Group]>>,
 }
 
-/// On cache lines of its own.
-#[repr(align(128))]
+/// On a cache line of its own.
+#[repr(align(64))]
 struct Group([AtomicU64; GROUP]);
 
 impl Group {
@@ -61,15 +61,18 @@ impl Group {
         Self(std::array::from_fn(|_| AtomicU64::new(NOBODY)))
     }
 
-    /// The least cost, and the sum of ties at it.
-    fn best(&self) -> u64 {
-        let words: [u64; GROUP] = std::array::from_fn(|at| self.0[at].load(Ordering::SeqCst));
-        let least = words
-            .iter()
-            .fold(NEVER, |least, &word| least.min(cost(word)));
-        let sum = |sum: u64, &word: &u64| sum + if cost(word) == least { word & TIES } else { 0 };
-        word(least, words.iter().fold(0, sum))
+    fn read(&self) -> [u64; GROUP] {
+        std::array::from_fn(|at| self.0[at].load(Ordering::SeqCst))
     }
+}
+
+/// The least cost of some words, and the sum of ties at it.
+fn best(words: &[u64; GROUP]) -> u64 {
+    let least = words
+        .iter()
+        .fold(NEVER, |least, &word| least.min(cost(word)));
+    let sum = |sum: u64, &word: &u64| sum + if cost(word) == least { word & TIES } else { 0 };
+    word(least, words.iter().fold(0, sum))
 }
 
 impl Tree {
@@ -95,7 +98,8 @@ impl Tree {
         }
         for level in 1..tree.levels.len() {
             for (at, group) in tree.levels[level - 1].iter().enumerate() {
-                tree.word(level, at).store(group.best(), Ordering::SeqCst);
+                tree.word(level, at)
+                    .store(best(&group.read()), Ordering::SeqCst);
             }
         }
         tree
@@ -121,14 +125,20 @@ impl Tree {
     }
 
     fn update(&self, membership: &Membership, mask: Gate, index: usize) {
+        let leaf = self.word(0, index);
+        if !settle(
+            leaf,
+            || [self.leaf(membership, mask, index)],
+            |&[value]| value,
+        ) {
+            return;
+        }
         let mut at = index;
-        let mut changed = settle(self.word(0, at), || self.leaf(membership, mask, index));
-        for (level, groups) in self.levels.iter().enumerate() {
+        for (level, groups) in self.levels[..self.levels.len() - 1].iter().enumerate() {
             at /= GROUP;
-            if !changed || level + 1 == self.levels.len() {
+            if !settle(self.word(level + 1, at), || groups[at].read(), best) {
                 return;
             }
-            changed = settle(self.word(level + 1, at), || groups[at].best());
         }
     }
 
@@ -140,7 +150,7 @@ impl Tree {
         let mut at = 0;
         for groups in self.levels.iter().rev() {
             random = mix(random);
-            at = at * GROUP + choose(&groups[at].0, random)?;
+            at = at * GROUP + choose(&groups[at], random)?;
         }
         Some(at)
     }
@@ -189,47 +199,61 @@ impl Tree {
         }
         for groups in self.levels[..level].iter().rev() {
             random = mix(random);
-            leaf = leaf * GROUP + choose(&groups[leaf].0, random)?;
+            leaf = leaf * GROUP + choose(&groups[leaf], random)?;
         }
         Some((value, leaf))
     }
 }
 
-/// Brings one word up to date; true if this thread changed it.
-fn settle(word: &AtomicU64, now: impl Fn() -> u64) -> bool {
+/// Brings one word up to date with what lies below it; true if this thread changed it.
+fn settle<const N: usize>(
+    word: &AtomicU64,
+    read: impl Fn() -> [u64; N],
+    best: impl Fn(&[u64; N]) -> u64,
+) -> bool {
+    let mut before = word.load(Ordering::SeqCst);
+    let mut below = read();
     let mut changed = false;
     loop {
-        let before = word.load(Ordering::SeqCst);
-        let after = now();
+        let after = best(&below);
         if before == after {
             return changed;
         }
         let swap = word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
         changed |= swap.is_ok();
+        // The second look. If the word is as it was left, and all below as it was read, they agree.
+        before = word.load(Ordering::SeqCst);
+        let again = read();
+        // Compared word by word: `==` on arrays is a call of `memcmp`.
+        let differs = again
+            .iter()
+            .zip(&below)
+            .fold(0, |bits, (a, b)| bits | (a ^ b));
+        if before == after && differs == 0 {
+            return changed;
+        }
+        below = again;
     }
 }
 
 /// Which word of a group has the least cost; of several, each in proportion to its ties.
-fn choose(group: &[AtomicU64; GROUP], random: u64) -> Option<usize> {
-    let words: [u64; GROUP] = std::array::from_fn(|at| group[at].load(Ordering::SeqCst));
-    let least = words
-        .iter()
-        .fold(NEVER, |least, &word| least.min(cost(word)));
+fn choose(group: &Group, random: u64) -> Option<usize> {
+    let words = group.read();
+    let best = best(&words);
+    let least = cost(best);
     if least == NEVER {
         return None;
     }
-    let share = |word: u64| if cost(word) == least { word & TIES } else { 0 };
-    let sum: u64 = words.iter().map(|&word| share(word)).sum();
-    // A number below the sum stands for one of the ties. The sum is below 2³⁶.
-    let mut ticket = ((u128::from(random) * u128::from(sum)) >> 64) as u64;
-    for (at, &word) in words.iter().enumerate() {
-        let share = share(word);
-        if ticket < share {
-            return Some(at);
-        }
-        ticket -= share;
+    // A number below the sum stands for one of the ties: it falls to the first word with which the
+    // sum so far exceeds it. Counted without branches, which would be guessed wrong half of the time.
+    let ticket = ((u128::from(random) * u128::from(best & TIES)) >> 64) as u64;
+    let (mut sum, mut at) = (0, 0);
+    for word in words {
+        sum += if cost(word) == least { word & TIES } else { 0 };
+        at += usize::from(sum <= ticket);
     }
-    None
+    // All of `words` were read before, so the sum is the same one.
+    (at < GROUP).then_some(at)
 }
 
 /// The better of two parts; if they tie, each in proportion to its ties. Its value counts both.
@@ -317,7 +341,7 @@ impl Tree {
         }
         for level in 1..self.levels.len() {
             for (at, group) in self.levels[level - 1].iter().enumerate() {
-                if self.word(level, at).load(Ordering::SeqCst) != group.best() {
+                if self.word(level, at).load(Ordering::SeqCst) != best(&group.read()) {
                     return Some((level, at));
                 }
             }

@@ -1,8 +1,8 @@
 //! What picks, outcomes and control share: a few words that are read always and written seldom.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -28,10 +28,9 @@ pub(crate) struct Shared {
     pub(crate) picker: ArcSwap<Picker>,
     /// Which reasons to stay out count: `Mode::mask`.
     mask: AtomicU32,
-    /// Whether the picker in force keeps figures of its own that changes of load must refresh.
-    keeps_load: AtomicBool,
-    /// Counts the pickers published.
-    generation: AtomicU64,
+    /// Number of the picker in force, times two; odd if it keeps figures of its own that changes of
+    /// load must refresh.
+    in_force: AtomicU64,
     work: AtomicU32,
     /// When `tick` has work without an event, in nanoseconds; `u64::MAX` for never.
     next: AtomicU64,
@@ -50,8 +49,7 @@ impl Shared {
         Self {
             picker: ArcSwap::from_pointee(picker),
             mask: AtomicU32::new(Mode::Normal.mask().0),
-            keeps_load: AtomicBool::new(false),
-            generation: AtomicU64::new(0),
+            in_force: AtomicU64::new(0),
             work: AtomicU32::new(0),
             next: AtomicU64::new(u64::MAX),
             probed: AtomicBool::new(false),
@@ -162,39 +160,32 @@ impl Shared {
     }
 
     pub(crate) fn keeps_load(&self) -> bool {
-        self.keeps_load.load(Ordering::SeqCst)
+        self.in_force.load(Ordering::SeqCst) & 1 == 1
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
+        self.in_force.load(Ordering::SeqCst) >> 1
     }
 
-    /// Puts a picker in force. Afterwards its figures are refreshed once more as a whole: a change
-    /// of load that still went to the picker before is then either seen by that refresh, or has
-    /// itself seen the new picker.
+    /// Puts a picker in force. Afterwards its figures are refreshed once more as a whole, because
+    /// changes of load went on meanwhile. Whoever made one reads `in_force` after it, in the one
+    /// order that all sequentially consistent operations have: either that reads the new number, and
+    /// so finds the new picker, or it came before the store below, and the refresh sees the change.
     pub(crate) fn publish(&self, picker: Picker) {
         let keeps_load = picker.keeps_load();
-        if keeps_load {
-            self.keeps_load.store(true, Ordering::SeqCst);
-        }
-        let generation = picker.generation();
-        self.picker.store(std::sync::Arc::new(picker));
-        self.generation.store(generation, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        let number = picker.generation() << 1 | u64::from(keeps_load);
+        self.picker.store(Arc::new(picker));
+        self.in_force.store(number, Ordering::SeqCst);
         if keeps_load {
             self.picker.load().refresh_all(self.mask());
-        } else {
-            self.keeps_load.store(false, Ordering::SeqCst);
         }
     }
 
     /// The load or the gate of `backend` changed.
     pub(crate) fn refresh(&self, backend: &Backend) {
-        if !self.keeps_load() {
-            return;
+        if self.keeps_load() {
+            self.picker.load().refresh(backend, self.mask());
         }
-        fence(Ordering::SeqCst);
-        self.picker.load().refresh(backend, self.mask());
     }
 
     /// Puts a backend on the list of those whose penalty fades.
