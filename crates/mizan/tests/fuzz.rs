@@ -65,7 +65,10 @@ fn head_of(data: &[u8]) -> &[u8] {
     end.map_or(data, |end| &data[..end + 4])
 }
 
-#[expect(clippy::print_stdout, reason = "a failure shows the seed that repeats it")]
+#[expect(
+    clippy::print_stdout,
+    reason = "a failure shows the seed that repeats it"
+)]
 fn fuzz(folder: &str, check: Check) {
     let seeds = seeds(folder);
     for seed in &seeds {

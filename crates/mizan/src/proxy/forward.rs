@@ -94,6 +94,7 @@ pub(super) async fn forward<'s>(
     outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
     let content_max = plan::body_bytes_max(route, &down.listener);
     let mut upload = Upload::new(plan.framing, pool.retry.buffer_bytes_max, content_max);
+    let all_refuse = pool.core.is_last_resort();
     let result = match upload.begin(down) {
         Ok(()) => tries(down, &request, plan, &mut upload, outcome).await,
         Err(reason) => Err(reason),
@@ -105,8 +106,8 @@ pub(super) async fn forward<'s>(
             after
         }
         Err(reason) => {
-            // Every backend refuses connections: that is no backend, not a bad one.
-            let nobody = reason == Reason::ConnectRefused && pool.core.is_last_resort();
+            // Every backend was known to refuse connections, and still does: that is no backend, not a bad one.
+            let nobody = all_refuse && reason == Reason::ConnectRefused;
             let reason = if nobody { Reason::NoBackend } else { reason };
             if let Some(cause) = unreached(reason) {
                 in_force.series.pool(outcome.place).unreached(cause);
