@@ -30,18 +30,14 @@ pub(super) enum After {
 /// Serves requests until none has come for [`BURST`].
 pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
     loop {
-        let started;
-        let length = match read_head(down, worker).await {
-            Head::Read(length, at) => {
-                started = at;
-                length
-            }
+        let (length, times) = match read_head(down, worker).await {
+            Head::Read(length, times) => (length, times),
             Head::Idle => return Next::Idle,
             Head::End => return Next::Close,
             Head::Refused(reason) => return refuse(down, worker, reason).await,
         };
         down.requests += 1;
-        match exchange(down, worker, length, started).await {
+        match exchange(down, worker, length, times).await {
             After::Keep => {}
             After::Close => return Next::Close,
             After::Linger => return Next::Linger,
@@ -54,8 +50,8 @@ pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
 }
 
 enum Head {
-    /// A whole head of this length is at the start of the input; its first byte came then.
-    Read(usize, Instant),
+    /// A whole head of this length is at the start of the input; its first and its last byte came then.
+    Read(usize, (Instant, Instant)),
     /// Nothing came for [`BURST`].
     Idle,
     /// The client has closed, or is cut.
@@ -74,12 +70,16 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
                 skip_empty_lines(input);
             }
             if !input.is_empty() {
-                let at = *first_byte.get_or_insert_with(clock::now);
+                let begun = first_byte;
+                let first = *first_byte.get_or_insert_with(clock::now);
                 match scanner.scan(input.unread()) {
                     Ok(Some(length)) if length > head_bytes_max => {
                         return Head::Refused(too_large(input.unread(), &down.listener));
                     }
-                    Ok(Some(length)) => return Head::Read(length, at),
+                    Ok(Some(length)) => {
+                        let last = if begun.is_some() { clock::now() } else { first };
+                        return Head::Read(length, (first, last));
+                    }
                     Ok(None) if input.len() >= head_bytes_max => {
                         return Head::Refused(too_large(input.unread(), &down.listener));
                     }
@@ -211,13 +211,14 @@ async fn exchange(
     down: &mut Downstream,
     worker: &Rc<Worker>,
     head_length: usize,
-    started: Instant,
+    (started, decided): (Instant, Instant),
 ) -> After {
     let _in_flight = worker.in_flight();
     let (in_force, gone) = settle(down, worker);
     record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
     let mut outcome = Outcome::new(started, head_length as u64);
+    outcome.decided = decided;
     let decision = match &down.input {
         Some(input) => plan::decide(&input.unread()[..head_length], down, &in_force, &mut plan),
         None => Decision::Answer(None, Reason::ClientGone),

@@ -91,7 +91,6 @@ pub(super) async fn forward<'s>(
         deadlines,
     };
     (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
-    outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
     let content_max = plan::body_bytes_max(route, &down.listener);
     let mut upload = Upload::new(plan.framing, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
@@ -109,6 +108,9 @@ pub(super) async fn forward<'s>(
             // Every backend was known to refuse connections, and still does: that is no backend, not a bad one.
             let nobody = all_refuse && reason == Reason::ConnectRefused;
             let reason = if nobody { Reason::NoBackend } else { reason };
+            if outcome.tries == 0 {
+                outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
+            }
             if let Some(cause) = unreached(reason) {
                 in_force.series.pool(outcome.place).unreached(cause);
             }
@@ -133,12 +135,18 @@ async fn tries<'s>(
     pool.core.retry_budget().deposit(request.worker.index);
     let tries_max = (pool.retry.tries_max as usize).min(TRIES_MAX);
     loop {
-        let claim = match pick(down, request, plan, tried.ids()).await {
+        // The first try begins when the head was read: another look at the clock costs as much as a pick.
+        let now = if outcome.tries == 0 {
+            outcome.decided
+        } else {
+            clock::now()
+        };
+        let claim = match pick(down, request, plan, tried.ids(), now).await {
             Ok(claim) => claim,
             Err(reason) => return Err(last.map_or(reason, |failed| failed.reason)),
         };
-        let backend = Arc::clone(claim.backend());
-        tried.note(&backend);
+        let backend = claim.backend();
+        tried.note(backend);
         outcome.tries += 1;
         outcome.place =
             request
@@ -182,7 +190,11 @@ async fn one_try<'s>(
     (outcome, may_retry): (&mut Outcome<'s>, bool),
 ) -> Result<After, Failed> {
     let backend = claim.backend();
-    let started = clock::now();
+    let started = if outcome.tries == 1 {
+        outcome.decided
+    } else {
+        clock::now()
+    };
     let mut up = match connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
@@ -218,7 +230,9 @@ async fn one_try<'s>(
     outcome.bytes_out += response.written;
     match relayed {
         Ok(()) => {
-            observe_answer(request, backend, response.status, latency);
+            let ended = clock::now();
+            outcome.ended = Some(ended);
+            observe_answer(request, backend, response.status, (latency, ended));
             let clean =
                 response.keep_upstream && upload.is_sent(&plan.head) && !response.has_rest();
             let now_ms = down.timer.now_ms();
@@ -273,25 +287,26 @@ async fn pick(
     request: &Request<'_>,
     plan: &Plan,
     tried: &[u64],
+    now: Instant,
 ) -> Result<Claim, Reason> {
     let pool = request.pool;
-    let attempt = || {
+    let attempt = |now| {
         let pick = Pick {
-            now: clock::now(),
+            now,
             random: clock::random(),
             hash: plan.hash,
             tried,
         };
         pool.core.pick(&pick)
     };
-    match attempt() {
+    match attempt(now) {
         Ok(claim) => Ok(claim),
         Err(NoPick::Empty | NoPick::NoneUsable) => Err(Reason::NoBackend),
         Err(NoPick::Saturated) => {
             let Some(_place) = pool.waiters.enter(pool.queue.requests_max) else {
                 return Err(Reason::QueueFull);
             };
-            super::queue::wait(down, request, attempt).await
+            super::queue::wait(down, request, || attempt(clock::now())).await
         }
     }
 }
@@ -317,14 +332,19 @@ fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, sta
     request.pool.core.observe(now, backend, observed);
 }
 
-fn observe_answer(request: &Request<'_>, backend: &Backend, status: u16, latency: Duration) {
+fn observe_answer(
+    request: &Request<'_>,
+    backend: &Backend,
+    status: u16,
+    (latency, now): (Duration, Instant),
+) {
     let observed = if status >= 500 {
         request.worker.upstreams.failed(request.pool, backend);
         Observed::ServerError { status, latency }
     } else {
         Observed::Success { latency }
     };
-    request.pool.core.observe(clock::now(), backend, observed);
+    request.pool.core.observe(now, backend, observed);
 }
 
 /// Whether sending it again cannot do anything twice that must be done once.

@@ -19,7 +19,12 @@ use std::time::Duration;
 /// What became of a request.
 #[derive(Debug)]
 pub(super) struct Outcome<'s> {
+    /// The head's first byte.
     pub(super) started: Instant,
+    /// The head's last byte.
+    pub(super) decided: Instant,
+    /// When the answer was written, if that was noted.
+    pub(super) ended: Option<Instant>,
     /// What the client was sent; 0 for nothing.
     pub(super) status: u16,
     /// Why, where it was not the backend's own answer whole.
@@ -40,6 +45,8 @@ impl Outcome<'_> {
     pub(super) fn new(started: Instant, bytes_in: u64) -> Self {
         Self {
             started,
+            decided: started,
+            ended: None,
             status: 0,
             reason: None,
             bytes_in,
@@ -75,7 +82,8 @@ pub(super) fn finished(
     plan: &Plan,
     outcome: &Outcome<'_>,
 ) {
-    let duration = clock::now().saturating_since(outcome.started);
+    let ended = outcome.ended.unwrap_or_else(clock::now);
+    let duration = ended.saturating_since(outcome.started);
     in_force.series.finished(&Finished {
         listener: listener_index(down, in_force),
         place: outcome.place,
