@@ -46,8 +46,8 @@ test: setup test-rust suites-short ## everything that CI runs: unit, property, s
 test-rust:
 	$(CARGO) test --workspace --locked
 
-test-long: setup release ## the tests that need minutes or gigabytes, in release mode, then all suites
-	MIZAN_TEST_LONG=1 $(CARGO) test --workspace --release --locked
+test-long: setup release ## all tests in release mode with a hundred times the fuzz, then all suites
+	MIZAN_FUZZ_RUNS=3000000 $(CARGO) test --workspace --release --locked
 	MIZAN=$(MIZAN) suites/run.sh
 
 suites: setup release ## the outside suites against the release binary: full marks or failure

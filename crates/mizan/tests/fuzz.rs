@@ -81,7 +81,7 @@ fn fuzz(folder: &str, check: Check) {
         assert_eq!(check(&seed.data), wanted, "{folder}/{}", seed.name);
     }
     let seed = number("MIZAN_FUZZ_SEED").unwrap_or(0x6d69_7a61_6e00_0001);
-    let runs = number("MIZAN_FUZZ_RUNS").unwrap_or(100_000);
+    let runs = number("MIZAN_FUZZ_RUNS").unwrap_or(30_000);
     println!("MIZAN_FUZZ_SEED={seed} MIZAN_FUZZ_RUNS={runs}");
     let mut random = Random(seed);
     let words = dictionary();
