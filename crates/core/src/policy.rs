@@ -76,7 +76,7 @@ pub(crate) trait Policy: Send + Sync {
     }
 
     /// The load or the gate of the backend at `index` changed.
-    fn refresh(&self, _membership: &Membership, _mask: Gate, _index: usize) {}
+    fn refresh(&self, _membership: &Membership, _index: usize) {}
 
     /// Who was served last, for policies that go in turn: an index into the membership, and how far
     /// through its cycle the table is, `0.0..1.0`.
@@ -86,7 +86,7 @@ pub(crate) trait Policy: Send + Sync {
 
     /// Where figures of load do not agree with the backends.
     #[cfg(test)]
-    fn fault(&self, _membership: &Membership, _mask: Gate) -> Option<(usize, usize)> {
+    fn fault(&self, _membership: &Membership) -> Option<(usize, usize)> {
         None
     }
 
@@ -209,15 +209,15 @@ impl Picker {
             .ok_or_else(|| self.why(&view))
     }
 
-    pub(crate) fn refresh(&self, backend: &Backend, mask: Gate) {
+    pub(crate) fn refresh(&self, backend: &Backend) {
         if let Some(index) = self.membership.index_of(backend) {
-            self.policy.refresh(&self.membership, mask, index);
+            self.policy.refresh(&self.membership, index);
         }
     }
 
-    pub(crate) fn refresh_all(&self, mask: Gate) {
+    pub(crate) fn refresh_all(&self) {
         for index in 0..self.membership.backends.len() {
-            self.policy.refresh(&self.membership, mask, index);
+            self.policy.refresh(&self.membership, index);
         }
     }
 

@@ -70,8 +70,12 @@ impl Live {
         self.in_flight.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn in_flight_max(&self) -> u32 {
+        self.in_flight_max.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_saturated(&self) -> bool {
-        self.in_flight() >= self.in_flight_max.load(Ordering::SeqCst)
+        self.in_flight() >= self.in_flight_max()
     }
 
     /// Takes one request's place, unless the backend is full or gated by `mask`.

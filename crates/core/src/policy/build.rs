@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::availability::Gate;
 use crate::time::Instant;
 
 use super::least::{LeastOfAll, Measure};
@@ -21,7 +20,6 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) kind: PolicyKind,
     pub(crate) membership: &'a Membership,
     pub(crate) candidates: &'a [u32],
-    pub(crate) mask: Gate,
     /// The picker in force so far.
     pub(crate) previous: &'a Picker,
     /// Whether `previous` has the same kind, members and weights, so that a table which does not
@@ -51,7 +49,7 @@ fn least(plan: &Blueprint<'_>, measure: Measure) -> Arc<dyn Policy> {
     if plan.membership.backends.len() <= SCAN_MAX {
         return Arc::new(LeastOfAll { measure });
     }
-    Arc::new(Tree::new(measure, plan.membership, plan.mask, plan.now))
+    Arc::new(Tree::new(measure, plan.membership, plan.now))
 }
 
 fn weighted_candidates(plan: &Blueprint<'_>) -> Vec<(u32, u32)> {

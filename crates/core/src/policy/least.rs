@@ -1,7 +1,6 @@
 //! What "least" means, and the policy for pools small enough to look at every backend.
 
 use crate::availability::Gate;
-use crate::backend::live::Live;
 use crate::backend::load::LATENCY_TAU;
 use crate::pool::Claim;
 use crate::time::Instant;
@@ -26,31 +25,35 @@ const STEPS: f64 = 4_096.0;
 /// Added to them, so that a figure that has faded for a month is still above zero.
 const OFFSET: f64 = 262_144.0;
 
+/// What a cost is computed from.
+pub(crate) struct Load {
+    /// Whether it refused, and may be tried again.
+    pub(crate) on_trial: bool,
+    pub(crate) in_flight: u32,
+    pub(crate) penalty: f32,
+    pub(crate) weight: u32,
+    /// Latency level, see `backend::load`.
+    pub(crate) latency: f64,
+}
+
 impl Measure {
     /// `base` is any instant that the costs to be compared have in common, not much older than a
     /// month: a fading latency is a constant in the logarithm relative to it, so costs compare
     /// without knowing the time.
-    pub(crate) fn cost(
-        self,
-        live: &Live,
-        penalty: f32,
-        default_latency: f64,
-        base: Instant,
-    ) -> u32 {
-        if live.gate.load().has(Gate::TRIAL) {
+    pub(crate) fn cost(self, load: &Load, base: Instant) -> u32 {
+        if load.on_trial {
             // Whoever may be tried again is, by the next request.
             return 0;
         }
-        let load = f64::from(live.in_flight()) + f64::from(penalty);
-        let weight = f64::from(live.weight());
+        let requests = f64::from(load.in_flight) + f64::from(load.penalty);
+        let weight = f64::from(load.weight);
         match self {
             // The bits of a positive float order like the float. Division rounds correctly, so that
             // 1 ÷ 3 and 2 ÷ 6 are a tie.
-            Self::Connections => ((load / weight) as f32).to_bits(),
+            Self::Connections => ((requests / weight) as f32).to_bits(),
             Self::ResponseTime => {
-                let level = live.latency.level().unwrap_or(default_latency);
-                let relative = level - base.as_secs_f64() / LATENCY_TAU;
-                let cost = ln((load + 1.0) / weight) + relative + OFFSET;
+                let relative = load.latency - base.as_secs_f64() / LATENCY_TAU;
+                let cost = ln((requests + 1.0) / weight) + relative + OFFSET;
                 // Saturates at both ends.
                 ((cost * STEPS) as u32).min(NEVER - 1)
             }
@@ -79,9 +82,15 @@ pub(crate) struct LeastOfAll {
 impl LeastOfAll {
     fn cost(&self, membership: &Membership, index: usize, now: Instant) -> u32 {
         let live = membership.backends[index].live();
-        let penalty = live.penalty.at(now);
-        self.measure
-            .cost(live, penalty, membership.default_latency(), now)
+        let latency = live.latency.level();
+        let load = Load {
+            on_trial: live.gate.load().has(Gate::TRIAL),
+            in_flight: live.in_flight(),
+            penalty: live.penalty.at(now),
+            weight: live.weight(),
+            latency: latency.unwrap_or_else(|| membership.default_latency()),
+        };
+        self.measure.cost(&load, now)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::availability::Gate;
 use crate::pool::Claim;
 use crate::time::Instant;
 
-use super::least::{Measure, NEVER};
+use super::least::{Load, Measure, NEVER};
 use super::{Membership, Policy, View, mix};
 
 /// Picks that found their backend changed, before the rest is left to the scan.
@@ -41,14 +41,18 @@ const GROUP: usize = 8;
 /// `GROUP` is 2 to this.
 const GROUP_BITS: u32 = 3;
 
+/// Most groups of the last level.
+const TOP_GROUPS: usize = 4;
+
 /// A word without anybody.
 const NOBODY: u64 = (NEVER as u64) << 32;
 
 pub(crate) struct Tree {
     measure: Measure,
     base: Instant,
-    /// The leaves, then the groups above them, up to one group at the top: word i of a level is the
-    /// best of group i below.
+    /// The leaves, then the groups above them: word i of a level is the best of group i below. The
+    /// last level has a few groups; which of them is best is looked up by each pick, which costs less
+    /// than keeping one more level.
     levels: Vec<Box<[Group]>>,
 }
 
@@ -76,13 +80,13 @@ fn best(words: &[u64; GROUP]) -> u64 {
 }
 
 impl Tree {
-    pub(crate) fn new(measure: Measure, membership: &Membership, mask: Gate, now: Instant) -> Self {
+    pub(crate) fn new(measure: Measure, membership: &Membership, now: Instant) -> Self {
         let mut levels: Vec<Box<[Group]>> = Vec::new();
         let mut count = membership.backends.len();
         loop {
             count = count.div_ceil(GROUP).max(1);
             levels.push((0..count).map(|_| Group::empty()).collect());
-            if count == 1 {
+            if count <= TOP_GROUPS {
                 break;
             }
         }
@@ -93,7 +97,7 @@ impl Tree {
         };
         for (index, backend) in membership.backends.iter().enumerate() {
             backend.live().penalty.project(now);
-            let leaf = tree.leaf(membership, mask, index);
+            let leaf = tree.leaf(&figures(membership, index));
             tree.word(0, index).store(leaf, Ordering::SeqCst);
         }
         for level in 1..tree.levels.len() {
@@ -109,27 +113,31 @@ impl Tree {
         &self.levels[level][at / GROUP].0[at % GROUP]
     }
 
-    /// What the leaf of a backend has to be.
-    fn leaf(&self, membership: &Membership, mask: Gate, index: usize) -> u64 {
-        let live = membership.backends[index].live();
-        if live.gate.load().has(mask) || live.is_saturated() {
+    /// What the leaf of a backend with these figures has to be.
+    fn leaf(&self, figures: &[u64; FIGURES]) -> u64 {
+        let (in_flight, max) = halves(figures[0]);
+        let (gate, mask) = halves(figures[1]);
+        let (weight, penalty) = halves(figures[2]);
+        let gate = Gate(gate);
+        if gate.has(Gate(mask)) || in_flight >= max {
             return NOBODY;
         }
-        let cost = self.measure.cost(
-            live,
-            live.penalty.projected(),
-            membership.default_latency(),
-            self.base,
-        );
-        word(cost, u64::from(live.weight()))
+        let load = Load {
+            on_trial: gate.has(Gate::TRIAL),
+            in_flight,
+            penalty: f32::from_bits(penalty),
+            weight,
+            latency: f64::from_bits(figures[3]),
+        };
+        word(self.measure.cost(&load, self.base), u64::from(weight))
     }
 
-    fn update(&self, membership: &Membership, mask: Gate, index: usize) {
+    fn update(&self, membership: &Membership, index: usize) {
         let leaf = self.word(0, index);
         if !settle(
             leaf,
-            || [self.leaf(membership, mask, index)],
-            |&[value]| value,
+            || figures(membership, index),
+            |figures| self.leaf(figures),
         ) {
             return;
         }
@@ -142,15 +150,22 @@ impl Tree {
         }
     }
 
+    /// The best of each group of the last level.
+    fn top(&self) -> [u64; GROUP] {
+        let groups = &self.levels[self.levels.len() - 1];
+        std::array::from_fn(|at| groups.get(at).map_or(NOBODY, |group| best(&group.read())))
+    }
+
     /// Walks down to the leaf of least cost, without those in `tried`; `random` decides ties.
     fn least(&self, tried: &[usize], mut random: u64) -> Option<usize> {
         if !tried.is_empty() {
             return self.least_untried(tried, random);
         }
-        let mut at = 0;
+        random = mix(random);
+        let mut at = choose(&self.top(), random)?;
         for groups in self.levels.iter().rev() {
             random = mix(random);
-            at = at * GROUP + choose(&groups[at], random)?;
+            at = at * GROUP + choose(&groups[at].read(), random)?;
         }
         Some(at)
     }
@@ -158,8 +173,8 @@ impl Tree {
     /// The same around the leaves in `tried`. Their own groups, at each level, are compared word by
     /// word, each word that has one of them below it by what it would be without.
     fn least_untried(&self, tried: &[usize], random: u64) -> Option<usize> {
-        let top = self.levels.len() - 1;
-        self.untried(top, 0, tried, random).map(|(_, leaf)| leaf)
+        let above = self.levels.len();
+        self.untried(above, 0, tried, random).map(|(_, leaf)| leaf)
     }
 
     /// The best leaf of one group, and what the word above the group would be.
@@ -192,17 +207,43 @@ impl Tree {
 
     /// The best leaf below a word, and that word.
     fn whole(&self, level: usize, at: usize, mut random: u64) -> Option<(u64, usize)> {
-        let value = self.word(level, at).load(Ordering::SeqCst);
+        let value = match self.levels.get(level) {
+            Some(_) => self.word(level, at).load(Ordering::SeqCst),
+            None => self.top()[at],
+        };
         let mut leaf = at;
         if cost(value) == NEVER {
             return None;
         }
         for groups in self.levels[..level].iter().rev() {
             random = mix(random);
-            leaf = leaf * GROUP + choose(&groups[leaf], random)?;
+            leaf = leaf * GROUP + choose(&groups[leaf].read(), random)?;
         }
         Some((value, leaf))
     }
+}
+
+/// All that a leaf is computed from. Read as a whole, and compared as a whole by `settle`.
+const FIGURES: usize = 4;
+
+fn figures(membership: &Membership, index: usize) -> [u64; FIGURES] {
+    let backend = &membership.backends[index];
+    let live = backend.live();
+    let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let latency = live
+        .latency
+        .level()
+        .unwrap_or_else(|| membership.default_latency());
+    [
+        both(live.in_flight(), live.in_flight_max()),
+        both(live.gate.load().0, backend.shared().mask().0),
+        both(live.weight(), live.penalty.projected().to_bits()),
+        latency.to_bits(),
+    ]
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
 }
 
 /// Brings one word up to date with what lies below it; true if this thread changed it.
@@ -237,9 +278,8 @@ fn settle<const N: usize>(
 }
 
 /// Which word of a group has the least cost; of several, each in proportion to its ties.
-fn choose(group: &Group, random: u64) -> Option<usize> {
-    let words = group.read();
-    let best = best(&words);
+fn choose(words: &[u64; GROUP], random: u64) -> Option<usize> {
+    let best = best(words);
     let least = cost(best);
     if least == NEVER {
         return None;
@@ -248,11 +288,10 @@ fn choose(group: &Group, random: u64) -> Option<usize> {
     // sum so far exceeds it. Counted without branches, which would be guessed wrong half of the time.
     let ticket = ((u128::from(random) * u128::from(best & TIES)) >> 64) as u64;
     let (mut sum, mut at) = (0, 0);
-    for word in words {
+    for &word in words {
         sum += if cost(word) == least { word & TIES } else { 0 };
         at += usize::from(sum <= ticket);
     }
-    // All of `words` were read before, so the sum is the same one.
     (at < GROUP).then_some(at)
 }
 
@@ -293,7 +332,7 @@ impl Policy for Tree {
             if live.gate.load().has(Gate::PENALISED) {
                 live.penalty.project(view.pick.now);
             }
-            self.update(view.membership, view.mask, index);
+            self.update(view.membership, index);
             if claim.is_some() {
                 return claim;
             }
@@ -305,13 +344,13 @@ impl Policy for Tree {
         true
     }
 
-    fn refresh(&self, membership: &Membership, mask: Gate, index: usize) {
-        self.update(membership, mask, index);
+    fn refresh(&self, membership: &Membership, index: usize) {
+        self.update(membership, index);
     }
 
     #[cfg(test)]
-    fn fault(&self, membership: &Membership, mask: Gate) -> Option<(usize, usize)> {
-        self.first_fault(membership, mask)
+    fn fault(&self, membership: &Membership) -> Option<(usize, usize)> {
+        self.first_fault(membership)
     }
 
     fn expires(&self) -> Option<Instant> {
@@ -333,9 +372,10 @@ fn cost(word: u64) -> u32 {
 #[cfg(test)]
 impl Tree {
     /// The first word that is not what lies below it.
-    fn first_fault(&self, membership: &Membership, mask: Gate) -> Option<(usize, usize)> {
+    fn first_fault(&self, membership: &Membership) -> Option<(usize, usize)> {
         for index in 0..membership.backends.len() {
-            if self.word(0, index).load(Ordering::SeqCst) != self.leaf(membership, mask, index) {
+            if self.word(0, index).load(Ordering::SeqCst) != self.leaf(&figures(membership, index))
+            {
                 return Some((0, index));
             }
         }

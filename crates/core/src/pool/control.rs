@@ -436,7 +436,6 @@ impl Control {
             kind: self.config.policy,
             membership: &self.membership,
             candidates: &candidates,
-            mask: mode.mask(),
             previous: &previous,
             same: self.built == Some(self.config.policy),
             seed: self.seed,

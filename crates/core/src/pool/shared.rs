@@ -177,14 +177,14 @@ impl Shared {
         self.picker.store(Arc::new(picker));
         self.in_force.store(number, Ordering::SeqCst);
         if keeps_load {
-            self.picker.load().refresh_all(self.mask());
+            self.picker.load().refresh_all();
         }
     }
 
     /// The load or the gate of `backend` changed.
     pub(crate) fn refresh(&self, backend: &Backend) {
         if self.keeps_load() {
-            self.picker.load().refresh(backend, self.mask());
+            self.picker.load().refresh(backend);
         }
     }
 

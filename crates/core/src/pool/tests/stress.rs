@@ -32,11 +32,7 @@ fn counts_and_tree_are_right_after_everything_at_once() {
             assert_eq!(backend.in_flight(), 0, "{policy}: {}", backend.key());
         }
         let picker = pool.shared.picker.load();
-        assert_eq!(
-            picker.policy.fault(&picker.membership, pool.shared.mask()),
-            None,
-            "{policy}"
-        );
+        assert_eq!(picker.policy.fault(&picker.membership), None, "{policy}");
     }
 }
 
