@@ -3,13 +3,13 @@
 //! Runs on the admin runtime, never on a worker, so that a slow caller costs no request. The API is the
 //! only way in: the command line uses nothing else. Who may call it: whoever may open the Unix socket
 //! (mode 0600), or on TCP whoever shows the token, under a name that a browser cannot be tricked into
-//! ([`guard`]).
+//! (`guard`).
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`listen`] | sockets: opened before anything is served, closed and removed at the end |
-//! | [`guard`] | who may call, and how a write must look |
-//! | [`api`] | paths and what they do |
+//! | `listen` | sockets: opened before anything is served, closed and removed at the end |
+//! | `guard` | who may call, and how a write must look |
+//! | `api` | paths and what they do |
 //! | [`view`] | what the API says, in types that the command line reads too |
 //! | [`openapi`] | the API's description, made from those types |
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// The hidden command that [`Child::spawn`] starts children with.
+/// The hidden command that `Child::spawn` starts children with.
 pub const TETHER: &str = "lab-tether";
 
 const POLL: Duration = Duration::from_millis(5);

@@ -1,6 +1,6 @@
 //! Counters by worker, their labels, and the hot path's entry points.
 //!
-//! A set of label values has [`Slots`]: a cell for each worker, made when that worker first counts.
+//! A set of label values has `Slots`: a cell for each worker, made when that worker first counts.
 //! [`Metrics`] keeps them by label, so that a reload forgets nothing. [`Series`] is one snapshot's table
 //! of them by position: a worker keeps its [`WorkerSeries`] beside its copy of the snapshot, and a
 //! request takes both together.
