@@ -210,6 +210,7 @@ async fn one_try<'s>(
     let mut response = match answered {
         Ok(response) => response,
         Err(failed) => {
+            up.abandon();
             observe_failure(request, backend, failed.reason, started);
             return Err(failed);
         }
@@ -246,6 +247,7 @@ async fn one_try<'s>(
             })
         }
         Err(reason) => {
+            up.abandon();
             observe_failure(request, backend, reason, started);
             outcome.reason = Some(reason);
             // The client must see that its answer is not whole. Where the framing cannot show it, a reset does.

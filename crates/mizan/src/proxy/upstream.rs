@@ -164,6 +164,16 @@ fn is_quiet(transport: &Transport) -> bool {
     }
 }
 
+impl Upstream<'_> {
+    /// The exchange ends before its time. A request of which a part has not arrived is called back: behind a full
+    /// window a FIN would wait for the backend to read what nobody wants any more.
+    pub(super) fn abandon(&self) {
+        if self.transport.unacknowledged().is_some_and(|left| left > 0) {
+            self.transport.reset_on_close();
+        }
+    }
+}
+
 /// Connects to `backend`; `timer` bounds it.
 ///
 /// # Errors
