@@ -67,11 +67,13 @@ pub enum AppError {
     Start(&'static str, io::Error),
 }
 
+/// A configuration that can come into force, with its warnings.
+type Compiled = (Vec<Source>, Snapshot, Vec<Diagnostic>);
+/// One that cannot, with all that is wrong.
+type Refused = (Vec<Source>, Vec<Diagnostic>);
+
 /// Reads and compiles the configuration; `previous` is the one in force.
-fn read(
-    options: &Options,
-    previous: Option<&Snapshot>,
-) -> Result<(Vec<Source>, Snapshot, Vec<Diagnostic>), (Vec<Source>, Vec<Diagnostic>)> {
+fn read(options: &Options, previous: Option<&Snapshot>) -> Result<Compiled, Refused> {
     let sources = config::load(&options.config).map_err(|problems| (Vec::new(), problems))?;
     match config::compile(&sources, previous, &resolve, clock::now(), clock::random()) {
         Ok((snapshot, warnings)) => Ok((sources, snapshot, warnings)),

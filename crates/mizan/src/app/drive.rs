@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 
 /// Between two looks at what is due: pools, the drain.
 const TICK: Duration = Duration::from_millis(20);
@@ -171,10 +172,13 @@ impl Files {
     }
 }
 
+/// A pool with the members that its host names stand for now.
+type Resolved = (Arc<Pool>, Vec<Member>);
+
 /// Host names among the backends, resolved again and again. A failure keeps the last addresses.
 struct Names {
     due: Instant,
-    running: Option<tokio::task::JoinHandle<Vec<(Arc<Pool>, Vec<Member>)>>>,
+    running: Option<JoinHandle<Vec<Resolved>>>,
 }
 
 impl Names {
@@ -224,7 +228,7 @@ impl Names {
 }
 
 /// The output of a task that has finished.
-fn futures_now<T>(task: tokio::task::JoinHandle<T>) -> Option<Result<T, tokio::task::JoinError>> {
+fn futures_now<T>(task: JoinHandle<T>) -> Option<Result<T, JoinError>> {
     let mut task = std::pin::pin!(task);
     match task
         .as_mut()
@@ -236,7 +240,7 @@ fn futures_now<T>(task: tokio::task::JoinHandle<T>) -> Option<Result<T, tokio::t
 }
 
 /// The pool's members with fresh addresses; `None` if a name did not resolve.
-fn resolved(pool: Arc<Pool>) -> Option<(Arc<Pool>, Vec<Member>)> {
+fn resolved(pool: Arc<Pool>) -> Option<Resolved> {
     let is_named = |member: &Member| {
         pool.names
             .iter()

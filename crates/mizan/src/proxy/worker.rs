@@ -230,7 +230,7 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .event_interval(61)
+        .event_interval(128)
         .build_local(tokio::runtime::LocalOptions::default())?;
     let snapshot = shared.current.load();
     let series = shared.series(&snapshot).worker(index);
