@@ -32,8 +32,9 @@ pub const PROBES_RUNNING_MAX: usize = 256;
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// Pools are asked for their members no more often than this for each of them: 10,000 once a second.
 const FOLLOW_COST: Duration = Duration::from_micros(100);
-/// Starts that are due within this of each other share a wake-up.
-const WAKE_MIN: Duration = Duration::from_millis(2);
+/// Starts that are due within this of each other share a wake-up, and so do the sockets' events that follow: with
+/// thousands of backends the wake-ups would cost more than the probes.
+const START_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Probes the backends of all pools that have a health check until `stop` holds true or its sender is gone.
 pub async fn run(current: Arc<Current>, mut stop: watch::Receiver<bool>) {
@@ -42,7 +43,7 @@ pub async fn run(current: Arc<Current>, mut stop: watch::Receiver<bool>) {
         let now = clock::now();
         prober.follow(now);
         prober.start_due(now);
-        let sleep = prober.deadline(now).saturating_since(now).max(WAKE_MIN);
+        let sleep = prober.deadline().saturating_since(now);
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
@@ -93,6 +94,8 @@ struct Prober {
     snapshot: Option<Arc<Snapshot>>,
     follow_at: Instant,
     members_at: Instant,
+    /// No probe is started before.
+    start_at: Instant,
     followed: BTreeMap<Arc<str>, Followed>,
     targets: HashMap<TargetId, Target>,
     next_target: TargetId,
@@ -127,6 +130,7 @@ impl Prober {
             snapshot: None,
             follow_at: Instant::default(),
             members_at: Instant::default(),
+            start_at: Instant::default(),
             followed: BTreeMap::new(),
             targets: HashMap::new(),
             next_target: 0,
@@ -137,11 +141,9 @@ impl Prober {
         }
     }
 
-    fn deadline(&self, now: Instant) -> Instant {
-        self.schedule
-            .deadline()
-            .map_or(self.follow_at, |due| due.min(self.follow_at))
-            .max(now)
+    fn deadline(&self) -> Instant {
+        let due = self.schedule.deadline().map(|due| due.max(self.start_at));
+        due.map_or(self.follow_at, |due| due.min(self.follow_at))
     }
 
     /// Looks for a new snapshot and for members that came or went.
@@ -288,6 +290,10 @@ impl Prober {
     }
 
     fn start_due(&mut self, now: Instant) {
+        if now < self.start_at {
+            return;
+        }
+        self.start_at = now + START_INTERVAL;
         for id in self.schedule.tick(now) {
             // Both are there: the schedule names only what was added and not removed.
             let Some(target) = self.targets.get_mut(&id) else {

@@ -15,8 +15,8 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 100;
 /// How much of the body is searched.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// One read.
-const READ_BYTES: usize = 4 * 1024;
+/// Room for one read: most answers fit.
+const READ_BYTES: usize = 1024;
 
 /// What is asked, and what passes.
 #[derive(Clone, Copy, Debug)]
@@ -68,16 +68,17 @@ where
         .await
         .map_err(|error| Fault::io("write", &error))?;
     let mut judge = Judge::new(question);
-    let mut bytes = [0_u8; READ_BYTES];
     loop {
+        judge.bytes.reserve(READ_BYTES);
+        // Bounded by what is reserved, so that a body is judged as it comes.
         let count = stream
-            .read(&mut bytes)
+            .read_buf(&mut judge.bytes)
             .await
             .map_err(|error| Fault::io("read", &error))?;
         let verdict = if count == 0 {
             Some(judge.closed())
         } else {
-            judge.observe(&bytes[..count])
+            judge.judge()
         };
         if let Some(verdict) = verdict {
             return verdict.map_err(Fault::Answer);
@@ -114,9 +115,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Takes in what came. `None`: more is needed.
-    fn observe(&mut self, bytes: &[u8]) -> Option<Verdict> {
-        self.bytes.extend_from_slice(bytes);
+    /// Judges what came to `bytes`. `None`: more is needed.
+    fn judge(&mut self) -> Option<Verdict> {
         while self.framing.is_none() {
             match self.head() {
                 Ok(true) => {}

@@ -1,5 +1,12 @@
 use super::*;
 
+impl Judge<'_> {
+    fn observe(&mut self, bytes: &[u8]) -> Option<Verdict> {
+        self.bytes.extend_from_slice(bytes);
+        self.judge()
+    }
+}
+
 fn range(low: u16, high: u16) -> StatusSet {
     StatusSet(vec![(low, high)])
 }
