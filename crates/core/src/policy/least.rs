@@ -37,10 +37,14 @@ pub(crate) struct Load {
 }
 
 impl Measure {
-    /// `base` is any instant that the costs to be compared have in common, not much older than a
-    /// month: a fading latency is a constant in the logarithm relative to it, so costs compare
-    /// without knowing the time.
-    pub(crate) fn cost(self, load: &Load, base: Instant) -> u32 {
+    /// What costs may be relative to: of any instant that the costs to be compared have in common,
+    /// not much older than a month. A fading latency is a constant in the logarithm relative to it,
+    /// so costs compare without knowing the time.
+    pub(crate) fn base(at: Instant) -> f64 {
+        at.as_secs_f64() / LATENCY_TAU
+    }
+
+    pub(crate) fn cost(self, load: &Load, base: f64) -> u32 {
         if load.on_trial {
             // Whoever may be tried again is, by the next request.
             return 0;
@@ -52,8 +56,7 @@ impl Measure {
             // 1 ÷ 3 and 2 ÷ 6 are a tie.
             Self::Connections => ((requests / weight) as f32).to_bits(),
             Self::ResponseTime => {
-                let relative = load.latency - base.as_secs_f64() / LATENCY_TAU;
-                let cost = ln((requests + 1.0) / weight) + relative + OFFSET;
+                let cost = ln((requests + 1.0) / weight) + (load.latency - base) + OFFSET;
                 // Saturates at both ends.
                 ((cost * STEPS) as u32).min(NEVER - 1)
             }
@@ -80,7 +83,7 @@ pub(crate) struct LeastOfAll {
 }
 
 impl LeastOfAll {
-    fn cost(&self, membership: &Membership, index: usize, now: Instant) -> u32 {
+    fn cost(&self, membership: &Membership, index: usize, now: Instant, base: f64) -> u32 {
         let live = membership.backends[index].live();
         let latency = live.latency.level();
         let load = Load {
@@ -90,12 +93,14 @@ impl LeastOfAll {
             weight: live.weight(),
             latency: latency.unwrap_or_else(|| membership.default_latency()),
         };
-        self.measure.cost(&load, now)
+        self.measure.cost(&load, base)
     }
 }
 
 impl Policy for LeastOfAll {
     fn pick(&self, view: &View<'_>) -> Option<Claim> {
+        let now = view.pick.now;
+        let base = Measure::base(now);
         let mut random = view.pick.random;
         let mut best = None;
         let mut least = NEVER;
@@ -106,7 +111,7 @@ impl Policy for LeastOfAll {
             if !view.is_eligible(index) {
                 continue;
             }
-            let cost = self.cost(view.membership, index, view.pick.now);
+            let cost = self.cost(view.membership, index, now, base);
             let weight = view.backend(index).live().weight() as usize;
             if cost < least {
                 (best, least, tied) = (Some(index), cost, weight);

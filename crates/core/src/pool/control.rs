@@ -194,6 +194,19 @@ impl Control {
     }
 
     fn replace_members(&mut self, now: Instant, members: Vec<Member>) {
+        let same_keys = members.len() == self.entries.len()
+            && members
+                .iter()
+                .zip(&self.entries)
+                .all(|(member, entry)| member.key == *entry.backend.key());
+        if same_keys {
+            let entries = std::mem::take(&mut self.entries).into_iter();
+            self.entries = entries
+                .zip(&members)
+                .map(|(entry, member)| self.keep(now, entry, member))
+                .collect();
+            return;
+        }
         let mut old: BTreeMap<Arc<str>, Entry> = self
             .entries
             .drain(..)
@@ -232,7 +245,7 @@ impl Control {
     }
 
     /// A member that was there already.
-    fn keep(&mut self, now: Instant, mut entry: Entry, member: &Member) -> Entry {
+    fn keep(&self, now: Instant, mut entry: Entry, member: &Member) -> Entry {
         if entry.backend.address() != &member.address {
             entry.retire(&self.shared);
             return Entry::new(now, self.new_backend(member), entry.admin);
