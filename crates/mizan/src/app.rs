@@ -126,6 +126,8 @@ async fn start(
     snapshot: Arc<Snapshot>,
     warnings: Vec<Diagnostic>,
 ) -> Result<Ended, AppError> {
+    // Before anything is served: a signal that comes early must drain, too.
+    let signals = drive::Signals::new().map_err(|error| AppError::Start("signals", error))?;
     let metrics = Metrics::new(snapshot.settings.workers, clock::wall());
     let log_target = snapshot.settings.access_log.as_ref().map(|log| &log.target);
     let access_log =
@@ -161,7 +163,7 @@ async fn start(
         fleet,
         control: Arc::clone(&control),
     };
-    let cut = drive::drive(&mut parts, inbox).await;
+    let cut = drive::drive(&mut parts, signals, inbox).await;
     control.set_phase(Phase::Stopping);
     parts.fleet.stop();
     parts.access_log.close(Duration::from_secs(2));

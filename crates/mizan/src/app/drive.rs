@@ -28,7 +28,8 @@ const QUIET: Duration = Duration::from_millis(200);
 /// Between two resolutions of host names.
 const RESOLVE: Duration = Duration::from_secs(30);
 
-struct Signals {
+/// The signals that steer the process.
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
@@ -36,11 +37,11 @@ struct Signals {
 }
 
 /// Runs until the drain is over; gives how many requests were cut.
-pub(super) async fn drive(parts: &mut Parts, mut inbox: mpsc::Receiver<ReloadRequest>) -> u64 {
-    let Some(mut signals) = Signals::new() else {
-        tracing::error!("cannot listen for signals");
-        return 0;
-    };
+pub(super) async fn drive(
+    parts: &mut Parts,
+    mut signals: Signals,
+    mut inbox: mpsc::Receiver<ReloadRequest>,
+) -> u64 {
     let settings = parts.current.load().settings.drain.clone();
     let mut drain = Drain::new(DrainConfig {
         window: settings.window,
@@ -83,12 +84,13 @@ pub(super) async fn drive(parts: &mut Parts, mut inbox: mpsc::Receiver<ReloadReq
 }
 
 impl Signals {
-    fn new() -> Option<Self> {
-        Some(Self {
-            terminate: signal(SignalKind::terminate()).ok()?,
-            interrupt: signal(SignalKind::interrupt()).ok()?,
-            hangup: signal(SignalKind::hangup()).ok()?,
-            user1: signal(SignalKind::user_defined1()).ok()?,
+    /// From here on a signal is a wish, no longer the process's end.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
         })
     }
 }
