@@ -12,7 +12,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup lab lint fmt clippy doc deny test test-rust test-long suites suites-short \
-	fuzz bench bench-full bench-setup release
+	fuzz bench bench-full bench-setup release release-lto
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -26,6 +26,10 @@ lab: ## the laboratory: three backends, the proxy, the drill to type (ARGS=--dri
 
 release:
 	$(CARGO) build --release --locked -p mizan
+
+# What is measured and packaged: a fifth less user time a request than `release`, for minutes of compiling.
+release-lto:
+	$(CARGO) build --profile release-lto --locked -p mizan
 
 lint: setup fmt clippy doc deny ## format, lints, docs, licences: no warning passes
 
@@ -62,8 +66,8 @@ fuzz: ## coverage-guided fuzzing of the HTTP/1 parsers, FUZZ_SECONDS each
 bench-setup:
 	bench/setup.sh
 
-bench: release bench-setup ## Mizan beside nginx, HAProxy, Envoy, Caddy and a raw relay: under five minutes
-	python3 bench/bench.py run --quick --mizan $(MIZAN)
+bench: release-lto bench-setup ## Mizan beside nginx, HAProxy, Envoy, Caddy and a raw relay: under five minutes
+	python3 bench/bench.py run --quick --mizan $(TARGET_DIR)/release-lto/mizan
 
-bench-full: release bench-setup ## every point, three rounds
-	python3 bench/bench.py run --full --mizan $(MIZAN)
+bench-full: release-lto bench-setup ## every point, three rounds
+	python3 bench/bench.py run --full --mizan $(TARGET_DIR)/release-lto/mizan
