@@ -204,3 +204,19 @@ async fn linger(down: &mut Downstream, worker: &Rc<Worker>) {
         dropped += read as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, F: Future>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Ten thousand idle clients are ten thousand of these: what serves requests must stay behind its box.
+    #[test]
+    fn the_future_of_an_idle_connection_is_small() {
+        let size = size_of_future(serve);
+        assert!(size <= 512, "{size} bytes");
+    }
+}
