@@ -177,6 +177,18 @@ fn a_lone_backend_that_refuses_is_still_tried() {
 }
 
 #[test]
+fn when_all_refuse_a_trial_that_is_under_way_bars_nobody() {
+    let mut world = World::new(config(PolicyKind::PowerOfTwo), members(2));
+    refuse(&mut world, "a");
+    refuse(&mut world, "b");
+    // Both trials are on offer, and then taken by requests whose outcome is not known yet.
+    world.pass(seconds(1.5));
+    let held: Vec<Claim> = (0..10).map(|_| world.pick().unwrap()).collect();
+    assert!(held.iter().any(|claim| &**claim.backend().key() == "a"));
+    assert!(held.iter().any(|claim| &**claim.backend().key() == "b"));
+}
+
+#[test]
 fn refusals_alone_never_eject_where_there_are_no_probes() {
     let mut world = World::new(config(PolicyKind::PowerOfTwo), members(3));
     for _ in 0..20 {
