@@ -11,7 +11,7 @@
 //! | [`policy`] | which of the usable backends a request gets |
 //! | [`health`] | rise and fall of active checks |
 //! | [`ejection`] | what traffic says: failure runs, growing ejection |
-//! | [`availability`] | who may be picked; panic |
+//! | [`mod@availability`] | who may be picked; panic |
 //! | [`retry`] | the retry budget |
 //! | [`drain`] | serving → draining → drained |
 
