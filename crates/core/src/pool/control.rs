@@ -124,7 +124,7 @@ impl Control {
     }
 
     pub(crate) fn update(&mut self, now: Instant, config: PoolConfig, members: Vec<Member>) {
-        self.shared.take_work();
+        let asked = self.shared.take_work();
         self.each_entry(now, Entry::reconcile);
         let weights = self.weights();
         let before = Arc::clone(&self.membership);
@@ -152,6 +152,9 @@ impl Control {
             self.built = None;
         }
         self.settle(now);
+        if asked & work::FADING != 0 {
+            self.fade(now);
+        }
         self.announce();
     }
 
@@ -275,8 +278,9 @@ impl Control {
         let Some(backend) = revived else {
             return Entry::new(now, self.new_backend(member), gone.admin);
         };
-        backend.live().gate.clear(Gate::REMOVED);
+        backend.live().gate.clear(Gate::REMOVED.or(Gate::PENALISED));
         backend.live().clear_runs();
+        self.shared.note_penalty(&backend);
         self.keep(now, Entry::new(now, backend, gone.admin), member)
     }
 
@@ -293,7 +297,7 @@ impl Control {
     ) -> Option<()> {
         let index = *self.by_key.get(key)?;
         let entry = &mut self.entries[index];
-        let before = entry.backend.live().gate.load();
+        let (before, due) = (entry.backend.live().gate.load(), entry.deadline());
         let mut context = Context {
             now,
             shared: &self.shared,
@@ -311,7 +315,7 @@ impl Control {
             self.shared.demand(work::STALE);
             self.shared.refresh(&entry.backend);
         }
-        if let Some(deadline) = entry.deadline() {
+        if let Some(deadline) = entry.deadline().filter(|_| entry.deadline() != due) {
             self.timers.push(Reverse((deadline, entry.backend.id())));
         }
         self.announce();
@@ -404,7 +408,8 @@ impl Control {
             }
             census.ready += 1;
             census.usable += usize::from(!gate.has(Gate::UNHEALTHY));
-            census.accepting += usize::from(!gate.has(Gate::REFUSED));
+            // One on trial has not answered yet: it must not end the last resort by itself.
+            census.accepting += usize::from(!gate.has(Gate::REFUSED.or(Gate::TRIAL)));
         }
         census
     }

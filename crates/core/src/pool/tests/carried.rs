@@ -161,6 +161,24 @@ fn a_claim_may_outlive_its_pool() {
     }
 }
 
+#[test]
+fn a_penalty_goes_on_fading_over_a_reload() {
+    let policy = without_ejection(PolicyKind::LeastConnections);
+    let mut world = World::new(policy.clone(), members(30));
+    let failed = name(3, 30);
+    world.observe(&failed, RESET);
+    // The tree was told to refresh that leaf as the penalty fades; a reload comes before the tick.
+    world.pool.update(world.now, policy, members(30));
+    world.pass(seconds(20.0));
+    let held: Vec<Claim> = (0..30).map(|_| world.pick().unwrap()).collect();
+    assert_eq!(
+        world.backend(&failed).in_flight(),
+        1,
+        "an even share of {}",
+        held.len()
+    );
+}
+
 /// Anything that can happen to a pool.
 #[derive(Clone, Debug)]
 enum Step {

@@ -93,6 +93,28 @@ fn with_probes_it_comes_back_when_one_passes_and_it_is_up() {
 }
 
 #[test]
+fn coming_back_clears_the_run_only_if_it_was_all_refusals() {
+    for (before, survives) in [(REFUSED, true), (status(500), false)] {
+        let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(4));
+        world.probe("a", true);
+        for outcome in [before, before, REFUSED, REFUSED] {
+            world.observe("a", outcome);
+        }
+        world.probe("a", true);
+        assert!(
+            world.backend("a").is_usable(),
+            "it accepts connections again"
+        );
+        world.observe("a", RESET);
+        assert_eq!(
+            world.backend("a").is_usable(),
+            survives,
+            "the fifth after {before:?}"
+        );
+    }
+}
+
+#[test]
 fn a_late_answer_on_an_old_connection_does_not_bring_it_back() {
     let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(3));
     refuse(&mut world, "a");
@@ -174,6 +196,18 @@ fn a_lone_backend_that_refuses_is_still_tried() {
     world.tick();
     assert!(!world.status_of("a").refused);
     assert!(!world.pool.status(world.now).panic);
+}
+
+#[test]
+fn when_all_refuse_a_trial_that_is_under_way_bars_nobody() {
+    let mut world = World::new(config(PolicyKind::PowerOfTwo), members(2));
+    refuse(&mut world, "a");
+    refuse(&mut world, "b");
+    // Both trials are on offer, and then taken by requests whose outcome is not known yet.
+    world.pass(seconds(1.5));
+    let held: Vec<Claim> = (0..10).map(|_| world.pick().unwrap()).collect();
+    assert!(held.iter().any(|claim| &**claim.backend().key() == "a"));
+    assert!(held.iter().any(|claim| &**claim.backend().key() == "b"));
 }
 
 #[test]
