@@ -209,22 +209,16 @@ fn admit(worker: &Rc<Worker>, in_force: &super::worker::InForce, accepted: Accep
         cells.refused(ConnectionRefusal::Network);
         return;
     }
-    let counts = &worker.shared.connections;
-    let own = counts[worker.index].0.load(Ordering::Relaxed);
-    let (least, fewest) = counts
-        .iter()
-        .map(|count| count.0.load(Ordering::Relaxed))
-        .enumerate()
-        .min_by_key(|(_, count)| *count)
-        .unwrap_or((worker.index, own));
-    // The hash spreads a few connections unevenly: 70:30 is common. One above the least is even enough.
-    if own > fewest + 1 && least != worker.index {
-        if let Err(unsent) = worker.shared.mailboxes[least].send(Message::Serve(accepted))
-            && let Message::Serve(accepted) = unsent.0
-        {
-            worker.serve(accepted);
-        }
-    } else {
+    let chosen = worker.shared.assign(worker.index);
+    if chosen == worker.index {
         worker.serve(accepted);
+    } else if worker.shared.mailboxes[chosen]
+        .send(Message::Serve(accepted))
+        .is_err()
+    {
+        // A worker that is gone takes nothing more; its connection ends with it.
+        worker.shared.connections[chosen]
+            .0
+            .fetch_sub(1, Ordering::Relaxed);
     }
 }
