@@ -80,19 +80,19 @@ impl Drain {
 
     /// Moves on to where the drain stands at `now`, with `in_flight` requests not yet ended.
     pub fn tick(&mut self, now: Instant, in_flight: u64) -> DrainPhase {
-        if let State::Window { until } = self.state
-            && now >= until
-        {
+        match self.state {
             // From the end of the window, not from the tick that noticed it: a late driver does not
-            // stretch the whole beyond window + deadline.
-            self.state = State::Closing {
-                until: until + self.config.deadline,
-            };
-        }
-        if let State::Closing { until } = self.state
-            && (in_flight == 0 || now >= until)
-        {
-            self.state = State::Done { cut: in_flight };
+            // stretch the whole beyond window + deadline. The driver must see `Closing` once, whatever is
+            // in flight: connections that wait to be accepted are counted only when it has closed the listeners.
+            State::Window { until } if now >= until => {
+                self.state = State::Closing {
+                    until: until + self.config.deadline,
+                };
+            }
+            State::Closing { until } if in_flight == 0 || now >= until => {
+                self.state = State::Done { cut: in_flight };
+            }
+            _ => {}
         }
         match self.state {
             State::Serving => DrainPhase::Serving,
@@ -124,6 +124,19 @@ mod tests {
             window: Duration::from_secs(window),
             deadline: Duration::from_secs(deadline),
         })
+    }
+
+    #[test]
+    fn closing_is_seen_once_even_with_nothing_in_flight() {
+        let mut drain = drain(0, 10);
+        drain.begin(at(1));
+        assert_eq!(drain.tick(at(1), 0), DrainPhase::Closing);
+        assert_eq!(
+            drain.tick(at(1), 3),
+            DrainPhase::Closing,
+            "what the queue held is in flight now"
+        );
+        assert_eq!(drain.tick(at(2), 0), DrainPhase::Done { cut: 0 });
     }
 
     #[test]
@@ -160,6 +173,7 @@ mod tests {
     fn a_late_tick_does_not_stretch_the_whole() {
         let mut drain = drain(10, 5);
         drain.begin(at(0));
+        assert_eq!(drain.tick(at(20), 2), DrainPhase::Closing);
         assert_eq!(drain.tick(at(20), 2), DrainPhase::Done { cut: 2 });
     }
 
