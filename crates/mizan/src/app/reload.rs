@@ -2,8 +2,8 @@
 
 use super::control::{self, AppControl};
 use super::fleet::Fleet;
-use super::{Options, read};
-use crate::admin::{Problem, ReloadReport};
+use super::{Compiled, Options, read};
+use crate::admin::{Control, Phase, Problem, ReloadReport};
 use crate::clock;
 use crate::snapshot::{Bind, Current, Snapshot};
 use crate::telemetry::{AccessLog, Metrics, ReloadResult};
@@ -22,29 +22,15 @@ pub(super) struct Parts {
 /// Reads the configuration again. Order of effects: everything that can fail comes before the first change.
 pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
     let previous = parts.current.load();
-    let options = parts.options.clone();
-    let in_force = Arc::clone(&previous);
-    // Host names are resolved on the way, which blocks.
-    let read = tokio::task::spawn_blocking(move || read(&options, Some(&in_force))).await;
-    let (sources, snapshot, warnings) = match read {
-        Ok(Ok(read)) => read,
-        Ok(Err((sources, problems))) => {
-            return refuse(
-                parts,
-                control::report(
-                    ReloadResult::Refused,
-                    previous.generation,
-                    &sources,
-                    &problems,
-                ),
-            );
-        }
-        Err(_) => {
-            return refuse(
-                parts,
-                failure(previous.generation, "the configuration could not be read"),
-            );
-        }
+    if parts.control.phase() == Phase::Stopping {
+        return refuse(
+            parts,
+            failure(previous.generation, "the process is stopping"),
+        );
+    }
+    let (sources, snapshot, warnings) = match read_again(parts, &previous).await {
+        Ok(compiled) => compiled,
+        Err(report) => return refuse(parts, report),
     };
     if snapshot.digest == previous.digest {
         let report = control::report(
@@ -89,6 +75,26 @@ pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
     parts
         .control
         .started(snapshot.generation, &sources, &warnings)
+}
+
+/// Reads and compiles, on a thread that may block: host names are resolved on the way.
+async fn read_again(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Compiled, ReloadReport> {
+    let options = parts.options.clone();
+    let in_force = Arc::clone(previous);
+    let read = tokio::task::spawn_blocking(move || read(&options, Some(&in_force))).await;
+    match read {
+        Ok(Ok(compiled)) => Ok(compiled),
+        Ok(Err((sources, problems))) => Err(control::report(
+            ReloadResult::Refused,
+            previous.generation,
+            &sources,
+            &problems,
+        )),
+        Err(_) => Err(failure(
+            previous.generation,
+            "the configuration could not be read",
+        )),
+    }
 }
 
 /// Tells the live half of each pool what it is now.

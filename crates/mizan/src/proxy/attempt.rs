@@ -13,6 +13,7 @@ use super::headers::{self, ResponseChange};
 use super::plan::Plan;
 use super::record::Outcome;
 use super::relay::Response;
+use super::transport::Transport;
 use super::upload::{Progress, Upload};
 use super::upstream::Upstream;
 use super::watch::Watch;
@@ -89,6 +90,9 @@ pub(super) async fn response(
         }
         interim += 1;
         // RFC 9110 §15.2: HTTP/1.0 knows no interim responses; 100 is for who asked.
+        if head.status == 100 {
+            upload.client_may_send();
+        }
         if plan.version == Version::Http11 && (head.status != 100 || plan.expects_continue) {
             if !answer::write_all(down, &out).await {
                 return Err(Failed::delivered(Reason::ClientGone));
@@ -209,7 +213,9 @@ impl Wait {
         std::future::poll_fn(|cx| {
             if !self.is_sent && !self.is_refused {
                 let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
-                up.reset |= progress == Progress::Refused;
+                if let Progress::Refused(error) = progress {
+                    up.end.note(error);
+                }
                 if let Err(reason) = self.note(progress, down, request, upload) {
                     return Poll::Ready(Err(reason));
                 }
@@ -241,7 +247,7 @@ impl Wait {
                 self.is_sent = true;
                 (request.deadlines.response_header, Reason::ResponseTimeout)
             }
-            Progress::Refused => {
+            Progress::Refused(_) => {
                 self.is_refused = true;
                 (LAST_WORDS, Reason::Reset)
             }
@@ -283,9 +289,12 @@ impl Wait {
                 .input
                 .get_or_insert_with(|| request.worker.buffers.large());
             match up.transport.poll_read(cx, input.room()) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(Reason::Reset)),
-                Poll::Ready(Err(_)) => {
-                    up.reset = true;
+                Poll::Ready(Ok(0)) => {
+                    up.end.finished = true;
+                    return Poll::Ready(Err(Reason::Reset));
+                }
+                Poll::Ready(Err(error)) => {
+                    up.end.note(error.kind());
                     return Poll::Ready(Err(Reason::Reset));
                 }
                 Poll::Ready(Ok(count)) => input.filled(count),
@@ -301,10 +310,13 @@ impl Wait {
         request: &Request<'_>,
     ) -> Poll<Result<usize, Reason>> {
         let request_ms = request.deadlines.request_ms;
+        // A client that is slow to send is no fault of the backend: a try's time holds against the backend alone.
+        let awaits_client = self.phase.1 == Reason::BodyTimeout;
+        let try_ms = if awaits_client { u64::MAX } else { self.try_ms };
         down.timer.set_at(
             self.phase
                 .0
-                .min(self.try_ms)
+                .min(try_ms)
                 .min(request_ms)
                 .min(self.watch.deadline_ms()),
         );
@@ -314,8 +326,9 @@ impl Wait {
         let now_ms = down.timer.now_ms();
         Poll::Ready(Err(match () {
             () if self.watch.deadline_ms() <= now_ms => Reason::ClientGone,
+            () if request_ms <= now_ms && awaits_client => Reason::ClientTimeout,
             () if request_ms <= now_ms => Reason::RequestTimeout,
-            () if self.try_ms <= now_ms => Reason::ResponseTimeout,
+            () if try_ms <= now_ms => Reason::ResponseTimeout,
             () => self.phase.1,
         }))
     }
@@ -338,18 +351,22 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
     }
 }
 
-/// Whether provably not one byte of this try was taken by the backend's kernel: it was answered by a reset, and
-/// all of it is still unacknowledged. A FIN alone proves nothing yet: the reset may be on its way.
+/// Whether provably not one byte of this try was taken by the backend's kernel: it had closed (FIN), then answered
+/// our bytes with a reset, and all of them are unacknowledged, though its FIN acknowledged all it had. A bare reset
+/// proves nothing, for an acknowledgement may be late; nor does a FIN alone, for the reset may be on its way.
 async fn nothing_was_taken(up: &Upstream<'_>, sent: usize) -> bool {
     if sent == 0 {
         return true;
+    }
+    if !up.end.finished || !matches!(up.transport, Transport::Tcp(_)) {
+        return false;
     }
     for _ in 0..10 {
         match up.transport.unacknowledged() {
             Some(left) if left >= sent => {}
             _ => return false,
         }
-        if up.reset || up.transport.was_reset() {
+        if up.end.reset || up.transport.was_reset() {
             return true;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;

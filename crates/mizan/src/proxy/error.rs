@@ -63,6 +63,8 @@ pub(super) enum Reason {
     ResponseCut,
     /// The whole-request time-out.
     RequestTimeout,
+    /// The same while the client was the slow side, or before a backend was reached.
+    ClientTimeout,
     /// A status that the pool's retry rule names; never shown to a client.
     RetryStatus(u16),
 }
@@ -94,7 +96,8 @@ impl Reason {
             | Self::ResponseTimeout
             | Self::UploadTimeout
             | Self::ResponseIdle
-            | Self::RequestTimeout => 504,
+            | Self::RequestTimeout
+            | Self::ClientTimeout => 504,
         }
     }
 
@@ -129,7 +132,7 @@ impl Reason {
             Self::UploadTimeout => "upload_timeout",
             Self::ResponseIdle => "response_idle",
             Self::ResponseCut => "response_cut",
-            Self::RequestTimeout => "request_timeout",
+            Self::RequestTimeout | Self::ClientTimeout => "request_timeout",
             Self::RetryStatus(_) => "retry_status",
         }
     }

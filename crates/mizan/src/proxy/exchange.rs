@@ -63,6 +63,7 @@ enum Head {
 async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
     let mut scanner = Scanner::default();
     let mut first_byte = None;
+    let mut is_timed = false;
     let head_bytes_max = down.listener.limits.head_bytes_max;
     loop {
         if let Some(input) = &mut down.input {
@@ -91,30 +92,28 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
                 }
             }
         }
-        match (first_byte, down.requests) {
-            (Some(_), _) => {}
-            (None, 0) => down.timer.set_at(down.idle_until_ms),
-            (None, _) => down
-                .timer
-                .set_at(down.idle_until_ms.min(down.timer.deadline_after(BURST))),
+        if !is_timed {
+            down.timer.set_at(head_deadline(down, first_byte.is_some()));
+            is_timed = first_byte.is_some();
         }
-        let had_bytes = first_byte.is_some();
         match read_more(down, worker).await {
-            Read::Bytes if !had_bytes => {
-                // From the first byte on, the head's own time-out holds.
-                let deadline = down.timer.deadline_after(down.listener.timeouts.header);
-                down.timer.set_at(if down.requests == 0 {
-                    deadline.min(down.idle_until_ms)
-                } else {
-                    deadline
-                });
-            }
             Read::Bytes => {}
             Read::End => return Head::End,
-            Read::Expired if had_bytes => return Head::Refused(Reason::HeaderTimeout),
+            Read::Expired if first_byte.is_some() => return Head::Refused(Reason::HeaderTimeout),
             Read::Expired if down.timer.now_ms() < down.idle_until_ms => return Head::Idle,
             Read::Expired => return Head::End,
         }
+    }
+}
+
+/// Until when the next bytes must come: within a head its own time-out holds, before it the burst's and the idle
+/// time. A connection's first head is due within its time-out of the connection.
+fn head_deadline(down: &Downstream, has_begun: bool) -> u64 {
+    let is_first = down.requests == 0;
+    match (has_begun, is_first) {
+        (_, true) => down.idle_until_ms,
+        (true, false) => down.timer.deadline_after(down.listener.timeouts.header),
+        (false, false) => down.idle_until_ms.min(down.timer.deadline_after(BURST)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::plan::{self, Plan};
 use super::record::Outcome;
 use super::relay;
 use super::upload::Upload;
-use super::upstream::{self, Upstream};
+use super::upstream::{self, End, Upstream};
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::snapshot::Pool;
@@ -92,7 +92,7 @@ pub(super) async fn forward<'s>(
     };
     (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
     let content_max = plan::body_bytes_max(route, &down.listener);
-    let mut upload = Upload::new(plan.framing, pool.retry.buffer_bytes_max, content_max);
+    let mut upload = Upload::new(plan, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
     let result = match upload.begin(down) {
         Ok(()) => tries(down, &request, plan, &mut upload, outcome).await,
@@ -135,15 +135,24 @@ async fn tries<'s>(
     pool.core.retry_budget().deposit(request.worker.index);
     let tries_max = (pool.retry.tries_max as usize).min(TRIES_MAX);
     loop {
+        if outcome.tries > 0 && request.deadlines.request_ms <= down.timer.now_ms() {
+            return Err(Reason::RequestTimeout);
+        }
         // The first try begins when the head was read: another look at the clock costs as much as a pick.
         let now = if outcome.tries == 0 {
             outcome.decided
         } else {
             clock::now()
         };
-        let claim = match pick(down, request, plan, tried.ids(), now).await {
+        let claim = match pick(down, request, plan, (tried.ids(), upload.is_read()), now).await {
             Ok(claim) => claim,
-            Err(reason) => return Err(last.map_or(reason, |failed| failed.reason)),
+            Err(reason) => {
+                // A status that was to be retried is gone; what stopped the retry is the answer.
+                let before = last.map(|failed| failed.reason);
+                return Err(before
+                    .filter(|before| !matches!(before, Reason::RetryStatus(_)))
+                    .unwrap_or(reason));
+            }
         };
         let backend = claim.backend();
         tried.note(backend);
@@ -242,6 +251,8 @@ async fn one_try<'s>(
             }
             Ok(match (response.keep_downstream, upload.is_read()) {
                 (true, true) => After::Keep,
+                // Where the client wanted to go on it may be sending: a close would be a reset.
+                (false, true) if plan.wants_keep_alive => After::Linger,
                 (false, true) => After::Close,
                 (_, false) => After::Linger,
             })
@@ -273,12 +284,17 @@ async fn connect<'c>(
             .deadline_after(request.pool.timeouts.connect)
             .min(request.deadlines.request_ms),
     );
-    let transport = upstream::connect(backend, &down.timer).await?;
+    let connected = upstream::connect(backend, &down.timer).await;
+    if connected.is_err() && request.deadlines.request_ms <= down.timer.now_ms() {
+        // The request ran out of time, which says nothing of this backend.
+        return Err(Reason::ClientTimeout);
+    }
+    let transport = connected?;
     Ok(Upstream {
         transport,
         open: request.in_force.series.connection_opened(place),
         backend,
-        reset: false,
+        end: End::default(),
         reused: false,
     })
 }
@@ -288,7 +304,7 @@ async fn pick(
     down: &mut Downstream,
     request: &Request<'_>,
     plan: &Plan,
-    tried: &[u64],
+    (tried, is_whole): (&[u64], bool),
     now: Instant,
 ) -> Result<Claim, Reason> {
     let pool = request.pool;
@@ -308,7 +324,7 @@ async fn pick(
             let Some(_place) = pool.waiters.enter(pool.queue.requests_max) else {
                 return Err(Reason::QueueFull);
             };
-            super::queue::wait(down, request, || attempt(clock::now())).await
+            super::queue::wait(down, request, is_whole, || attempt(clock::now())).await
         }
     }
 }

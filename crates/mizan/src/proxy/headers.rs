@@ -40,6 +40,9 @@ pub fn write_request(
         match field::classify(name) {
             Field::Host => line(out, name, head.authority),
             Field::Connection | Field::HopByHop | Field::Upgrade | Field::IdentityLookalike => {}
+            Field::ContentLength | Field::TransferEncoding => line(out, name, header.value),
+            // What the route removes or sets is not passed, whatever Mizan would make of it.
+            _ if is_edited(edits, header.name) => {}
             Field::Expect if !head.expect_continue => {}
             Field::XForwardedFor => kept.forwarded_for.note(forwarding.trusted, header.value),
             Field::Forwarded => kept.forwarded.note(forwarding.trusted, header.value),
@@ -54,11 +57,11 @@ pub fn write_request(
             }
             Field::Traceparent if !is_traceparent(header.value) => {}
             Field::Traceparent => kept.trace = pass_once(out, name, header.value, kept.trace),
-            Field::ContentLength | Field::TransferEncoding => line(out, name, header.value),
-            _ if head.options.lists(header.name) || is_edited(edits, header.name) => {}
+            _ if head.options.lists(header.name) => {}
             _ => line(out, name, header.value),
         }
     }
+    kept.leave_out(edits);
     add_forwarding(out, head, forwarding, &kept);
     let request_id = kept.request_id.unwrap_or_else(|| {
         out.extend_from_slice(b"X-Request-Id: ");
@@ -82,10 +85,31 @@ struct Kept<'b> {
     proto: bool,
     host: bool,
     trace: bool,
+    no_forwarded_for: bool,
+    no_forwarded: bool,
+    no_via: bool,
     request_id: Option<std::ops::Range<usize>>,
 }
 
-/// Values of a list field that is joined with ours: up to eight lines, beyond which nobody is served by more.
+impl Kept<'_> {
+    /// Fields that the route removes or sets are not made either.
+    fn leave_out(&mut self, edits: &HeaderEdits) {
+        if edits.is_empty() {
+            return;
+        }
+        self.no_forwarded_for = is_edited(edits, "x-forwarded-for");
+        self.no_forwarded = is_edited(edits, "forwarded");
+        self.proto |= is_edited(edits, "x-forwarded-proto");
+        self.host |= is_edited(edits, "x-forwarded-host");
+        self.trace |= is_edited(edits, "traceparent");
+        self.no_via = is_edited(edits, "via");
+        if is_edited(edits, "x-request-id") {
+            self.request_id = Some(0..0);
+        }
+    }
+}
+
+/// Values of a list field that is joined with ours: its last eight lines.
 #[derive(Default)]
 struct Chain<'b> {
     values: [&'b [u8]; 8],
@@ -94,10 +118,16 @@ struct Chain<'b> {
 
 impl<'b> Chain<'b> {
     fn note(&mut self, trusted: bool, value: &'b [u8]) {
-        if trusted && self.count < self.values.len() {
-            self.values[self.count] = value;
-            self.count += 1;
+        if !trusted {
+            return;
         }
+        if self.count == self.values.len() {
+            // The last lines are those of the nearest proxies: the ones to be believed.
+            self.values.rotate_left(1);
+            self.count -= 1;
+        }
+        self.values[self.count] = value;
+        self.count += 1;
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -121,26 +151,31 @@ fn add_forwarding(
     {
         line(out, b"Host", head.authority);
     }
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    kept.forwarded_for.write(out);
-    out.extend_from_slice(forwarding.peer);
+    if !kept.no_forwarded_for {
+        out.extend_from_slice(b"X-Forwarded-For: ");
+        kept.forwarded_for.write(out);
+        out.extend_from_slice(forwarding.peer);
+        out.extend_from_slice(b"\r\n");
+    }
     if !kept.proto {
-        out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
+        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
     }
     if !kept.host {
-        out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
-        out.extend_from_slice(head.authority);
+        line(out, b"X-Forwarded-Host", head.authority);
     }
-    out.extend_from_slice(b"\r\nForwarded: ");
-    kept.forwarded.write(out);
-    let quoted = forwarding.peer.contains(&b':');
-    out.extend_from_slice(if quoted { b"for=\"[" } else { b"for=" });
-    out.extend_from_slice(forwarding.peer);
-    out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
-    out.extend_from_slice(head.authority);
-    out.extend_from_slice(b"\";proto=http\r\nVia: ");
-    out.extend_from_slice(VIA);
-    out.extend_from_slice(b"\r\n");
+    if !kept.no_forwarded {
+        out.extend_from_slice(b"Forwarded: ");
+        kept.forwarded.write(out);
+        let quoted = forwarding.peer.contains(&b':');
+        out.extend_from_slice(if quoted { b"for=\"[" } else { b"for=" });
+        out.extend_from_slice(forwarding.peer);
+        out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
+        out.extend_from_slice(head.authority);
+        out.extend_from_slice(b"\";proto=http\r\n");
+    }
+    if !kept.no_via {
+        line(out, b"Via", VIA);
+    }
     if !kept.trace {
         // W3C Trace Context §3.2: version 00, not sampled: whether to sample is the application's decision.
         out.extend_from_slice(b"traceparent: 00-");
@@ -261,16 +296,27 @@ fn pass_once(out: &mut Vec<u8>, name: &[u8], value: &[u8], seen: bool) -> bool {
     true
 }
 
+/// Whether the route removes or sets this field, in any spelling that a backend might fold together.
 fn is_edited(edits: &HeaderEdits, name: &str) -> bool {
+    let same = |edited: &str| {
+        edited.len() == name.len()
+            && edited
+                .bytes()
+                .zip(name.bytes())
+                .all(|(one, other)| fold(one) == fold(other))
+    };
     !edits.is_empty()
-        && (edits
-            .remove
-            .iter()
-            .any(|removed| removed.eq_ignore_ascii_case(name))
-            || edits
-                .set
-                .iter()
-                .any(|(set, _)| set.eq_ignore_ascii_case(name)))
+        && (edits.remove.iter().any(|removed| same(removed))
+            || edits.set.iter().any(|(set, _)| same(set)))
+}
+
+/// Case, and `_` for `-`, make no difference to CGI and WSGI.
+fn fold(byte: u8) -> u8 {
+    if byte == b'_' {
+        b'-'
+    } else {
+        byte.to_ascii_lowercase()
+    }
 }
 
 /// The fields that a route sets and adds.

@@ -12,6 +12,14 @@ pub(super) struct Meter {
 }
 
 impl Meter {
+    /// A meter for the rest of a stream of which `moved` bytes have come.
+    pub(super) fn from(moved: u64) -> Self {
+        Self {
+            mark: moved,
+            ..Self::default()
+        }
+    }
+
     /// Mizan waits from now on.
     pub(super) fn wait(&mut self, now_ms: u64) {
         self.waiting_since_ms.get_or_insert(now_ms);

@@ -114,6 +114,9 @@ impl Patience {
         let now_ms = down.timer.now_ms();
         Poll::Ready(match () {
             () if watch_ms <= now_ms => Reason::ClientGone,
+            () if request_ms <= now_ms && self.phase.1 == Reason::SendTimeout => {
+                Reason::ClientTimeout
+            }
             () if request_ms <= now_ms => Reason::RequestTimeout,
             () => self.phase.1,
         })

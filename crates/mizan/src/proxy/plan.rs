@@ -30,7 +30,10 @@ pub(super) struct Plan {
     pub(super) head: Vec<u8>,
     pub(super) version: Version,
     pub(super) framing: Framing,
+    /// The connection goes on after this exchange.
     pub(super) keep_alive: bool,
+    /// The client asked for that.
+    pub(super) wants_keep_alive: bool,
     pub(super) is_head: bool,
     /// May be sent twice (RFC 9110 §9.2.2), or says so itself.
     pub(super) idempotent: bool,
@@ -62,6 +65,7 @@ impl Plan {
             version: Version::Http11,
             framing: Framing::None,
             keep_alive: false,
+            wants_keep_alive: false,
             is_head: false,
             idempotent: false,
             expects_continue: false,
@@ -94,6 +98,7 @@ pub(super) fn decide<'s>(
     plan.version = head.version;
     plan.framing = head.framing;
     plan.keep_alive = head.keep_alive;
+    plan.wants_keep_alive = head.keep_alive;
     plan.is_head = head.method == "HEAD";
     plan.expects_continue = head.expect_continue;
     plan.idempotent = matches!(

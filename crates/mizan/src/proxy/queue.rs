@@ -12,10 +12,12 @@ use std::time::Duration;
 /// waiters at each release would.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Waits until `attempt` finds room, the queue's time-out, or the client's end.
+/// Waits until `attempt` finds room, the queue's time-out, or the client's end. The client is watched once its
+/// request is whole: before, what it sends is the body, which is the upload's to read.
 pub(super) async fn wait(
     down: &mut Downstream,
     request: &Request<'_>,
+    is_whole: bool,
     attempt: impl Fn() -> Result<Claim, NoPick>,
 ) -> Result<Claim, Reason> {
     let mut watch = Watch::default();
@@ -27,7 +29,7 @@ pub(super) async fn wait(
     loop {
         let mut look = std::pin::pin!(tokio::time::sleep(LOOK));
         let end = std::future::poll_fn(|cx| {
-            if let Some(reason) = watch.poll(cx, down, request.worker) {
+            if is_whole && let Some(reason) = watch.poll(cx, down, request.worker) {
                 return Poll::Ready(Some(reason));
             }
             if down.timer.poll_expired(cx) {

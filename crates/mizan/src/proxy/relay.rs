@@ -67,7 +67,7 @@ pub(super) async fn relay(
                 let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
                 flow.upload_over = matches!(
                     progress,
-                    Progress::Sent | Progress::Refused | Progress::Faulty(_)
+                    Progress::Sent | Progress::Refused(_) | Progress::Faulty(_)
                 );
             }
             flow.poll(cx, down, request, up, response)

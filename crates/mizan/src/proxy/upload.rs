@@ -8,11 +8,11 @@ use super::body::Body;
 use super::buffer::{LARGE, SMALL};
 use super::connection::Downstream;
 use super::error::Reason;
-use super::h1::Framing;
 use super::meter::Meter;
+use super::plan::Plan;
 use super::transport::Transport;
 use super::worker::Worker;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -36,6 +36,8 @@ pub(super) struct Upload {
     /// Bytes sent in this try.
     pub(super) sent_in_try: usize,
     meter: Meter,
+    /// The client waits for 100 before it sends: its silence is the backend's.
+    awaits_continue: bool,
 }
 
 /// Where an upload stands.
@@ -47,16 +49,16 @@ pub(super) enum Progress {
     AwaitsClient,
     /// It waits for the backend to take.
     AwaitsBackend,
-    /// The backend takes no more; it may have answered.
-    Refused,
+    /// The backend takes no more, for this error; it may have answered.
+    Refused(io::ErrorKind),
     /// The client is to blame.
     Faulty(Reason),
 }
 
 impl Upload {
-    pub(super) fn new(framing: Framing, keep_max: usize, content_max: Option<u64>) -> Self {
+    pub(super) fn new(plan: &Plan, keep_max: usize, content_max: Option<u64>) -> Self {
         Self {
-            body: Body::new(framing),
+            body: Body::new(plan.framing),
             checked: 0,
             sent: 0,
             head_sent: 0,
@@ -67,6 +69,7 @@ impl Upload {
             read: 0,
             sent_in_try: 0,
             meter: Meter::default(),
+            awaits_continue: plan.expects_continue,
         }
     }
 
@@ -83,6 +86,12 @@ impl Upload {
     /// Another try starts from the first byte.
     pub(super) fn rewind(&mut self) {
         (self.sent, self.head_sent, self.sent_in_try) = (0, 0, 0);
+        self.meter = Meter::from(self.read);
+    }
+
+    /// A 100 was passed on: the body is the client's to send.
+    pub(super) fn client_may_send(&mut self) {
+        self.awaits_continue = false;
     }
 
     /// Whether a further try could send everything again.
@@ -150,7 +159,8 @@ impl Upload {
                     Poll::Ready(Ok(count)) if count > 0 => {
                         self.count_sent(count, unsent_head.len())
                     }
-                    Poll::Ready(_) => return Progress::Refused,
+                    Poll::Ready(Ok(_)) => return Progress::Refused(io::ErrorKind::WriteZero),
+                    Poll::Ready(Err(error)) => return Progress::Refused(error.kind()),
                     Poll::Pending => return Progress::AwaitsBackend,
                 }
                 continue;
@@ -158,10 +168,22 @@ impl Upload {
             if self.body.is_done() {
                 return Progress::Sent;
             }
+            if down
+                .input
+                .as_ref()
+                .is_some_and(|input| input.len() > self.checked)
+            {
+                // Read by somebody else meanwhile.
+                match self.check(down) {
+                    Ok(()) => continue,
+                    Err(reason) => return Progress::Faulty(reason),
+                }
+            }
             self.make_room(down, worker);
             match self.poll_read(cx, down, worker) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(reason)) => return Progress::Faulty(reason),
+                Poll::Pending if self.awaits_continue => return Progress::AwaitsBackend,
                 Poll::Pending => return Progress::AwaitsClient,
             }
         }
@@ -207,6 +229,7 @@ impl Upload {
             match down.transport.poll_read_ready(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),
+                Poll::Pending if self.awaits_continue => return Poll::Pending,
                 Poll::Pending => {
                     self.meter.wait(now_ms);
                     if self.meter.is_too_slow(
@@ -226,6 +249,7 @@ impl Upload {
                 Poll::Ready(Ok(count)) => {
                     input.filled(count);
                     self.read += count as u64;
+                    self.awaits_continue = false;
                     self.meter.go_on(now_ms);
                     if self.meter.is_too_slow(
                         now_ms,

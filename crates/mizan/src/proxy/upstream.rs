@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Between two looks through the idle connections, in ms.
@@ -23,8 +22,8 @@ pub(super) struct Upstream<'c> {
     pub(super) transport: Transport,
     pub(super) open: OpenConnection,
     pub(super) backend: &'c Backend,
-    /// The backend's kernel refused it with a reset.
-    pub(super) reset: bool,
+    /// How it ended, if it did.
+    pub(super) end: End,
     /// It has served a request before: a close without an answer may be the backend's idle time-out.
     pub(super) reused: bool,
 }
@@ -84,7 +83,7 @@ impl Upstreams {
                     transport: entry.transport,
                     open: entry.open,
                     backend,
-                    reset: false,
+                    end: End::default(),
                     reused: true,
                 });
             }
@@ -151,16 +150,26 @@ impl Upstreams {
     }
 }
 
-/// Whether an idle connection is open and has nothing to say. Readiness answers without a system call when
-/// nothing happened; a stale readiness costs one read.
+/// Whether an idle connection is open and has nothing to say: no end, no error, no bytes that nobody asked for.
+/// Where readiness says that nothing happened, this costs no system call.
 fn is_quiet(transport: &Transport) -> bool {
-    match transport.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
-        Poll::Pending => true,
-        Poll::Ready(Err(_)) => false,
-        // An end, an error, or bytes that nobody asked for.
-        Poll::Ready(Ok(())) => {
-            matches!(transport.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-        }
+    matches!(transport.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// How a connection to a backend ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct End {
+    /// The backend had sent FIN before it refused anything.
+    pub(super) finished: bool,
+    /// Its kernel answered with a reset.
+    pub(super) reset: bool,
+}
+
+impl End {
+    /// Notes an error of a read or a write. Linux says EPIPE for a reset behind a FIN, ECONNRESET for a bare one.
+    pub(super) fn note(&mut self, error: io::ErrorKind) {
+        self.reset = true;
+        self.finished |= error == io::ErrorKind::BrokenPipe;
     }
 }
 

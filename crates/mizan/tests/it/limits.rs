@@ -216,6 +216,43 @@ fn a_queued_request_goes_on_when_a_place_is_free() {
     }
 }
 
+/// What comes for a request in the queue is its body, and must reach the backend, whatever its size.
+#[test]
+fn a_body_that_comes_while_its_request_is_queued_is_not_lost() {
+    let backend = Backend::start(|exchange| {
+        exchange.pause(Duration::from_millis(300))?;
+        exchange.serve()
+    });
+    let member = format!(
+        "backends = [{{ address = \"{}\", in_flight_max = 1 }}]",
+        backend.address()
+    );
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\npool = \"api\"\n[pool.api]\n{member}\nqueue = {{ timeout = \"10s\" }}\n"
+    ));
+    for length in [5, 8_192, 20_000] {
+        let mut first = mizan.client();
+        let before = backend.requests();
+        first.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        eventually(PATIENCE, "the first one holds the place", || {
+            backend.requests() > before
+        });
+        let mut queued = mizan.client();
+        queued.send(format!(
+            "POST /up HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        queued.send(vec![b'a'; length]);
+        assert_eq!(first.read().status, 200);
+        let response = queued.read();
+        assert_eq!(response.status, 200, "{length} bytes");
+        assert!(
+            response.text().ends_with(&format!(":{length}")),
+            "{length} bytes: {:?}",
+            response.text()
+        );
+    }
+}
+
 #[test]
 fn eight_thousand_idle_connections_and_slow_senders_do_not_harm_normal_traffic() {
     let _alone = alone();

@@ -146,6 +146,45 @@ fn edits_remove_set_and_add() {
     assert!(!lines.join("").contains("Secret") && !lines.join("").contains("dev"));
 }
 
+/// A client that sends many lines must not push out the one that the trusted proxy added.
+#[test]
+fn the_last_forwarding_lines_are_kept_not_the_first() {
+    let forged = "X-Forwarded-For: 1.2.3.4\r\n".repeat(9);
+    let head =
+        format!("GET / HTTP/1.1\r\nHost: a\r\n{forged}X-Forwarded-For: 198.51.100.9\r\n\r\n");
+    let lines = forwarded(&head, true, &HeaderEdits::default());
+    let line = lines
+        .iter()
+        .find(|line| line.starts_with("X-Forwarded-For"))
+        .expect("the line");
+    assert!(line.ends_with("1.2.3.4, 198.51.100.9, 192.0.2.7"), "{line}");
+}
+
+#[test]
+fn what_a_route_sets_or_removes_comes_once_or_not_at_all_in_any_spelling() {
+    let edits = HeaderEdits {
+        remove: vec!["forwarded".into(), "via".into(), "x-user".into()],
+        set: vec![
+            ("x-forwarded-proto".into(), "https".into()),
+            ("x-request-id".into(), "mine".into()),
+        ],
+        add: Vec::new(),
+    };
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX_User: admin\r\nX-Request-Id: theirs\r\n\r\n";
+    let lines = forwarded(head, false, &edits);
+    let text = lines.join("\n").to_ascii_lowercase();
+    assert_eq!(text.matches("x-forwarded-proto").count(), 1, "{text}");
+    assert_eq!(text.matches("x-request-id").count(), 1, "{text}");
+    assert!(
+        !text.contains("admin") && !text.contains("theirs"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("\nforwarded:") && !text.contains("\nvia:"),
+        "{text}"
+    );
+}
+
 #[test]
 fn an_ipv6_client_is_quoted_in_forwarded() {
     let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
