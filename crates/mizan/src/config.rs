@@ -26,7 +26,7 @@ mod timing;
 mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
-pub use load::{default_admin_socket, load, load_with, watch_signature};
+pub use load::{Watch, default_admin_socket, load, load_with};
 pub use timing::{Relation, Verdict};
 
 use crate::snapshot::Snapshot;

@@ -138,7 +138,7 @@ pub(super) fn log_events(pool: &str, events: Vec<Event>) {
 
 /// Watches the configuration's files.
 struct Files {
-    seen: u64,
+    watch: config::Watch,
     looked: Instant,
     /// A change was seen, last at this time.
     pending: Option<Instant>,
@@ -147,7 +147,7 @@ struct Files {
 impl Files {
     fn new(parts: &Parts) -> Self {
         Self {
-            seen: config::watch_signature(&parts.options.config),
+            watch: config::Watch::new(&parts.options.config),
             looked: clock::now(),
             pending: None,
         }
@@ -159,9 +159,7 @@ impl Files {
             return false;
         }
         self.looked = now;
-        let signature = config::watch_signature(&parts.options.config);
-        if signature != self.seen {
-            self.seen = signature;
+        if self.watch.changed() {
             self.pending = Some(now);
         }
         let rests = self

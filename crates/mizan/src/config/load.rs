@@ -75,37 +75,81 @@ fn default_admin_socket_with(env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     folder.join("admin.sock")
 }
 
-/// A number that changes when the main file, an included one, an include folder or a `file:` value does.
-pub fn watch_signature(path: &Path) -> u64 {
+/// The files that a configuration is made of, and how they were when last looked at.
+///
+/// A look costs a `stat` for each of them. They are read only after a change, to learn which files belong:
+/// reading a large configuration ten times a second would cost more than ten thousand probes.
+#[derive(Debug)]
+pub struct Watch {
+    main: PathBuf,
+    /// The main file, include folders, included files and those behind `file:` values.
+    paths: Vec<PathBuf>,
+    seen: u64,
+}
+
+impl Watch {
+    /// Watches the configuration whose main file is `path`.
+    pub fn new(path: &Path) -> Self {
+        let mut watch = Self {
+            main: path.to_owned(),
+            paths: Vec::new(),
+            seen: 0,
+        };
+        watch.look_anew();
+        watch
+    }
+
+    /// Whether one of the files has changed since the last call.
+    pub fn changed(&mut self) -> bool {
+        if signature(&self.paths) == self.seen {
+            return false;
+        }
+        self.look_anew();
+        true
+    }
+
+    fn look_anew(&mut self) {
+        self.paths = paths(&self.main);
+        self.seen = signature(&self.paths);
+    }
+}
+
+/// A number that changes when one of the files does.
+fn signature(paths: &[PathBuf]) -> u64 {
     let mut hash = Fnv::default();
-    hash.file(path);
-    let Ok(text) = read_text(path) else {
-        return hash.0;
+    for path in paths {
+        hash.file(path);
+    }
+    hash.0
+}
+
+fn paths(main: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![main.to_owned()];
+    let Ok(text) = read_text(main) else {
+        return paths;
     };
-    let main = Source::new(path, text);
-    let patterns = include_patterns(&main.text);
-    let mut sources = vec![main];
+    let source = Source::new(main, text);
+    let patterns = include_patterns(&source.text);
+    let mut sources = vec![source];
     for (_, pattern) in patterns {
         let pattern = with_variables(&pattern, &|name| std::env::var(name).ok()).unwrap_or(pattern);
-        let pattern = beside(path, pattern);
-        if let Some(folder) = pattern.parent() {
-            hash.file(folder);
-        }
+        let pattern = beside(main, pattern);
+        paths.extend(pattern.parent().map(Path::to_owned));
         for included in matches(&pattern).unwrap_or_default() {
-            hash.file(&included);
             if let Ok(text) = read_text(&included) {
-                sources.push(Source::new(included, text));
+                sources.push(Source::new(&included, text));
             }
+            paths.push(included);
         }
     }
     for source in &sources {
         for (_, keys, value) in tree::strings(&source.text) {
             if let Some(file) = file_value(&keys, &value) {
-                hash.file(&beside(&source.path, file));
+                paths.push(beside(&source.path, file));
             }
         }
     }
-    hash.0
+    paths
 }
 
 /// 64-bit FNV-1a: changes are told apart, nobody is kept out by it.
