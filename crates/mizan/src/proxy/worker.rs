@@ -164,7 +164,9 @@ impl Worker {
     /// Serves a connection here, which [`Shared::assign`] has counted.
     pub(super) fn serve(self: &Rc<Self>, accepted: Accepted) {
         let worker = Rc::clone(self);
-        tokio::task::spawn_local(connection::serve(worker, accepted));
+        if let Some(connection) = connection::serve(worker, accepted) {
+            tokio::task::spawn_local(connection);
+        }
     }
 
     /// Counts a request as in flight until the guard is dropped.
