@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
 /// Between two looks at what is due: pools, the drain.
 const TICK: Duration = Duration::from_millis(20);
@@ -62,7 +62,7 @@ pub(super) async fn drive(
             _ = tick.tick() => {
                 let now = clock::now();
                 tick_pools(&parts.current.load(), now);
-                names.tick(now, parts);
+                names.tick(now, parts).await;
                 if files.changed(now, parts) {
                     reload(parts).await;
                 }
@@ -189,10 +189,10 @@ impl Names {
         }
     }
 
-    fn tick(&mut self, now: Instant, parts: &Parts) {
+    async fn tick(&mut self, now: Instant, parts: &Parts) {
         if let Some(task) = self.running.take_if(|task| task.is_finished()) {
             // Finished, so this does not wait.
-            if let Some(Ok(found)) = futures_now(task) {
+            if let Ok(found) = task.await {
                 for (pool, members) in found {
                     let in_force = parts.current.load();
                     if in_force
@@ -224,18 +224,6 @@ impl Names {
                 }));
             }
         }
-    }
-}
-
-/// The output of a task that has finished.
-fn futures_now<T>(task: JoinHandle<T>) -> Option<Result<T, JoinError>> {
-    let mut task = std::pin::pin!(task);
-    match task
-        .as_mut()
-        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
-    {
-        std::task::Poll::Ready(result) => Some(result),
-        std::task::Poll::Pending => None,
     }
 }
 

@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::record::Outcome;
 use super::worker::Worker;
 use crate::snapshot::route::{Action, Route};
+use crate::telemetry::json::push_number;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -130,7 +131,7 @@ fn write(
     } = content(route, reason);
     let has_body = status != 204 && status != 304;
     out.extend_from_slice(b"HTTP/1.1 ");
-    headers::decimal(out, u64::from(status));
+    push_number(out, u64::from(status));
     out.push(b' ');
     out.extend_from_slice(error::phrase(status).as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -139,7 +140,7 @@ fn write(
     }
     if has_body {
         out.extend_from_slice(b"Content-Length: ");
-        headers::decimal(out, body.len() as u64);
+        push_number(out, body.len() as u64);
         out.extend_from_slice(b"\r\n");
     }
     if reason == Reason::Redirect {

@@ -379,7 +379,6 @@ impl Response {
         Self {
             status: head.status,
             body: Body::new(head.framing),
-            is_close_delimited: head.framing_out == Framing::UntilClose,
             keep_upstream: head.keep_upstream,
             keep_downstream: head.keep_downstream,
             framing_out: head.framing_out,

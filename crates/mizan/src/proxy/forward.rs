@@ -262,7 +262,7 @@ async fn one_try<'s>(
             observe_failure(request, backend, reason, started);
             outcome.reason = Some(reason);
             // The client must see that its answer is not whole. Where the framing cannot show it, a reset does.
-            if response.is_close_delimited {
+            if response.is_close_delimited() {
                 down.transport.reset_on_close();
             }
             Ok(After::Close)

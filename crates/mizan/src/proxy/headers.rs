@@ -5,6 +5,7 @@ use super::h1::request::RequestHead;
 use super::h1::response::ResponseHead;
 use super::h1::{Framing, Version};
 use crate::snapshot::route::HeaderEdits;
+use crate::telemetry::json::push_number;
 use std::net::IpAddr;
 
 /// Longest `X-Request-Id` that is taken over.
@@ -208,7 +209,7 @@ pub struct ResponseChange<'a> {
 /// Writes the head for the client to `out`.
 pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &ResponseChange<'_>) {
     out.extend_from_slice(b"HTTP/1.1 ");
-    decimal(out, u64::from(head.status));
+    push_number(out, u64::from(head.status));
     out.push(b' ');
     out.extend_from_slice(head.reason.as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -360,21 +361,6 @@ fn hex(out: &mut Vec<u8>, value: u64) {
         *digit = DIGITS[(value >> (60 - 4 * at)) as usize & 15];
     }
     out.extend_from_slice(&text);
-}
-
-/// `value` in decimal.
-pub(super) fn decimal(out: &mut Vec<u8>, mut value: u64) {
-    let mut text = [0; 20];
-    let mut at = text.len();
-    loop {
-        at -= 1;
-        text[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&text[at..]);
 }
 
 #[cfg(test)]

@@ -25,8 +25,6 @@ pub(super) struct Response {
     pub(super) status: u16,
     /// What is left of the backend's body.
     pub(super) body: Body,
-    /// The client sees the end of its answer only by the end of the connection.
-    pub(super) is_close_delimited: bool,
     pub(super) keep_upstream: bool,
     pub(super) keep_downstream: bool,
     pub(super) framing_out: Framing,
@@ -153,6 +151,11 @@ impl Flow {
 }
 
 impl Response {
+    /// Whether the client sees the end of its answer only by the end of the connection.
+    pub(super) fn is_close_delimited(&self) -> bool {
+        self.framing_out == Framing::UntilClose
+    }
+
     /// Whether bytes came behind the body: such a connection is not used again.
     pub(super) fn has_rest(&self) -> bool {
         self.input.as_ref().is_some_and(|input| !input.is_empty())

@@ -194,10 +194,10 @@ fn a_request_beyond_all_in_flight_limits_waits_and_then_gets_503_with_retry_afte
     assert_eq!(backend.requests(), 1);
 }
 
-#[test]
-fn a_queued_request_goes_on_when_a_place_is_free() {
-    let backend = Backend::start(|exchange| {
-        exchange.pause(Duration::from_millis(200))?;
+/// A pool whose only backend takes one request at a time, for `pause` each; the others queue.
+fn with_one_place(pause: Duration) -> (Backend, Mizan) {
+    let backend = Backend::start(move |exchange| {
+        exchange.pause(pause)?;
         exchange.serve()
     });
     let member = format!(
@@ -207,6 +207,12 @@ fn a_queued_request_goes_on_when_a_place_is_free() {
     let mizan = Mizan::start(&format!(
         "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\npool = \"api\"\n[pool.api]\n{member}\nqueue = {{ timeout = \"10s\" }}\n"
     ));
+    (backend, mizan)
+}
+
+#[test]
+fn a_queued_request_goes_on_when_a_place_is_free() {
+    let (_backend, mizan) = with_one_place(Duration::from_millis(200));
     let mut clients: Vec<_> = (0..4).map(|_| mizan.client()).collect();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
@@ -219,17 +225,7 @@ fn a_queued_request_goes_on_when_a_place_is_free() {
 /// What comes for a request in the queue is its body, and must reach the backend, whatever its size.
 #[test]
 fn a_body_that_comes_while_its_request_is_queued_is_not_lost() {
-    let backend = Backend::start(|exchange| {
-        exchange.pause(Duration::from_millis(300))?;
-        exchange.serve()
-    });
-    let member = format!(
-        "backends = [{{ address = \"{}\", in_flight_max = 1 }}]",
-        backend.address()
-    );
-    let mizan = Mizan::start(&format!(
-        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\npool = \"api\"\n[pool.api]\n{member}\nqueue = {{ timeout = \"10s\" }}\n"
-    ));
+    let (backend, mizan) = with_one_place(Duration::from_millis(300));
     for length in [5, 8_192, 20_000] {
         let mut first = mizan.client();
         let before = backend.requests();
