@@ -15,7 +15,7 @@ use super::record::Outcome;
 use super::relay::Response;
 use super::transport::Transport;
 use super::upload::{Progress, Upload};
-use super::upstream::Upstream;
+use super::upstream::{End, Upstream};
 use super::watch::Watch;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
@@ -339,7 +339,7 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
     if reason != Reason::Reset || interim {
         return Failed::delivered(reason);
     }
-    let undelivered = nothing_was_taken(up, upload.sent_in_try).await;
+    let undelivered = nothing_was_taken(&up.transport, up.end, upload.sent_in_try).await;
     let reason = if up.reused && undelivered {
         Reason::PoolReuse
     } else {
@@ -354,19 +354,19 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
 /// Whether provably not one byte of this try was taken by the backend's kernel: it had closed (FIN), then answered
 /// our bytes with a reset, and all of them are unacknowledged, though its FIN acknowledged all it had. A bare reset
 /// proves nothing, for an acknowledgement may be late; nor does a FIN alone, for the reset may be on its way.
-async fn nothing_was_taken(up: &Upstream<'_>, sent: usize) -> bool {
+async fn nothing_was_taken(transport: &Transport, end: End, sent: usize) -> bool {
     if sent == 0 {
         return true;
     }
-    if !up.end.finished || !matches!(up.transport, Transport::Tcp(_)) {
+    if !end.finished || !matches!(transport, Transport::Tcp(_)) {
         return false;
     }
     for _ in 0..10 {
-        match up.transport.unacknowledged() {
+        match transport.unacknowledged() {
             Some(left) if left >= sent => {}
             _ => return false,
         }
-        if up.end.reset || up.transport.was_reset() {
+        if end.reset || transport.was_reset() {
             return true;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -390,5 +390,71 @@ impl Response {
             checked: 0,
             written: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// A connection to a backend, and the backend's end of it.
+    async fn pair() -> (Transport, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        let ours = TcpStream::connect(address).await.expect("it listens");
+        let theirs = listener.accept().await.expect("a connection").0;
+        let theirs = theirs.into_std().expect("a socket");
+        theirs.set_nonblocking(false).expect("a socket");
+        (Transport::Tcp(ours), theirs)
+    }
+
+    /// Writes `request`, then reads to the end, as a try does.
+    async fn send(transport: &mut Transport, request: &[u8]) -> End {
+        let written = std::future::poll_fn(|cx| transport.poll_write(cx, request)).await;
+        assert_eq!(written.expect("the FIN does not forbid it"), request.len());
+        end_of(transport).await
+    }
+
+    async fn end_of(transport: &mut Transport) -> End {
+        let mut end = End::default();
+        match std::future::poll_fn(|cx| transport.poll_read(cx, &mut [0; 64])).await {
+            Ok(0) => end.finished = true,
+            Ok(_) => panic!("bytes that nobody sent"),
+            Err(error) => end.note(error.kind()),
+        }
+        end
+    }
+
+    #[tokio::test]
+    async fn bytes_written_behind_a_fin_that_was_not_seen_were_provably_not_taken() {
+        let (mut ours, theirs) = pair().await;
+        drop(theirs);
+        // On loopback the FIN has arrived when `drop` returns; nothing here has looked at it.
+        let end = send(&mut ours, b"POST / HTTP/1.1\r\n").await;
+        assert!(nothing_was_taken(&ours, end, 17).await);
+    }
+
+    #[tokio::test]
+    async fn bytes_that_the_backend_read_before_it_closed_were_taken() {
+        let (mut ours, mut theirs) = pair().await;
+        let reader = std::thread::spawn(move || theirs.read_exact(&mut [0; 17]).map(|()| theirs));
+        let written = std::future::poll_fn(|cx| ours.poll_write(cx, b"POST / HTTP/1.1\r\n")).await;
+        assert_eq!(written.expect("it is open"), 17);
+        drop(reader.join().expect("no panic").expect("17 bytes"));
+        let end = end_of(&mut ours).await;
+        assert!(end.finished && !nothing_was_taken(&ours, end, 17).await);
+    }
+
+    #[tokio::test]
+    async fn a_bare_reset_proves_nothing() {
+        let (mut ours, theirs) = pair().await;
+        let written = std::future::poll_fn(|cx| ours.poll_write(cx, b"POST / HTTP/1.1\r\n")).await;
+        assert_eq!(written.expect("it is open"), 17);
+        // Closing with unread bytes resets (RFC 2525 §2.17): the kernel had acknowledged them.
+        drop(theirs);
+        let end = end_of(&mut ours).await;
+        assert!(end.reset && !nothing_was_taken(&ours, end, 17).await);
     }
 }

@@ -231,3 +231,24 @@ fn in_the_window_answers_do_not_close_connections_that_will_be_used_again() {
     assert_eq!(client.get("/").status, 200);
     assert_eq!(mizan.get("/").status, 200);
 }
+
+#[test]
+fn a_reload_while_the_process_drains_opens_no_listener_again() {
+    let (backend, released) = held_backend();
+    let mut mizan = start("window = \"0s\"\ndeadline = \"30s\"", &backend);
+    let mut client = send_into(&mizan, &backend);
+    mizan.signal(Signal::TERM);
+    eventually(PATIENCE, "the listener is closed", || is_refused(&mizan));
+    mizan.write_config(&format!(
+        "{}[drain]\nwindow = \"0s\"\ndeadline = \"20s\"\n",
+        config("", "", &[backend.address()])
+    ));
+    let reload = mizan.command(&["reload"]);
+    let said = String::from_utf8_lossy(&reload.stdout).into_owned();
+    assert_eq!(reload.status.code(), Some(2), "{said}");
+    assert!(said.contains("stopping"), "{said}");
+    assert!(is_refused(&mizan), "the listener was opened again");
+    released.store(true, Ordering::SeqCst);
+    assert_eq!(client.read().status, 200);
+    assert_eq!(mizan.wait(PATIENCE).code(), Some(0));
+}

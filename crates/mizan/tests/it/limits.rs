@@ -465,3 +465,68 @@ fn a_client_outside_the_allowed_networks_is_turned_away() {
     assert_eq!(Mizan::start(&route).get("/").status, 403);
     assert_eq!(backend.requests(), 0);
 }
+
+#[test]
+fn a_client_that_is_too_slow_for_the_request_time_out_is_not_held_against_the_backend() {
+    let backend = Backend::healthy("a");
+    let pool = "timeouts = { request = \"500ms\" }\nejection = { failures = 1 }";
+    let mizan = start("", pool, &backend);
+    for _ in 0..3 {
+        let mut client = mizan.client();
+        client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhel");
+        assert_eq!(client.read().status, 504);
+    }
+    assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 0.0);
+    assert_eq!(mizan.get("/").status, 200);
+}
+
+#[test]
+fn a_client_that_waits_for_100_continue_is_not_too_slow() {
+    let backend = Backend::start(|exchange| {
+        exchange.pause(Duration::from_millis(1_500))?;
+        exchange.send("HTTP/1.1 100 Continue\r\n\r\n")?;
+        exchange.serve()
+    });
+    let listener = "timeouts = { body = \"700ms\" }\nmin_rate = { upload = \"1KiB\", grace = \"500ms\" }";
+    let mizan = start(listener, "", &backend);
+    let mut client = mizan.client();
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    );
+    assert_eq!(client.read_head().word(1), "100");
+    client.send("hello");
+    assert_eq!(client.read().text(), "backend:5");
+}
+
+#[test]
+fn a_head_that_begins_behind_another_request_has_its_own_time_out() {
+    let backend = Backend::healthy("a");
+    let listener = "timeouts = { header = \"500ms\", idle = \"60s\" }";
+    let mizan = start(listener, "", &backend);
+    let mut client = mizan.client();
+    let started = now();
+    client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\nGET / HT");
+    assert_eq!(client.read().status, 200);
+    assert_eq!(client.read().status, 408);
+    assert!(now() - started < Duration::from_secs(5));
+}
+
+#[test]
+fn the_last_answer_of_a_connection_reaches_a_client_that_goes_on_sending() {
+    const LENGTH: usize = 300_000;
+    let backend = Backend::healthy("a");
+    let mizan = start("requests_per_connection_max = 1", "", &backend);
+    for _ in 0..20 {
+        let mut client = mizan.client();
+        client.send(format!("GET /bytes/{LENGTH} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        // More than the socket's buffers hold unread: a close would be a reset that destroys the answer.
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n".repeat(500));
+        let response = client.read();
+        assert_eq!((response.status, response.body.len()), (200, LENGTH));
+        assert!(response.head.connection_has("close"));
+        client.finish_sending();
+        let (rest, ended) = client.read_to_end();
+        assert_eq!((rest.len(), ended), (0, Ok(())));
+    }
+    assert_eq!(backend.requests(), 20);
+}
