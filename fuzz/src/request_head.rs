@@ -2,12 +2,12 @@
 
 use super::strict::{self, Body};
 use super::{Verdict, cuts, show};
+use mizan::proxy::h1::line::Lines;
 use mizan::proxy::h1::request::{self, RequestHead};
 use mizan::proxy::h1::scan::Scanner;
-use mizan::proxy::h1::{FIELDS_MAX, Framing, HeadError, Version};
+use mizan::proxy::h1::{Framing, HeadError, Version};
 use mizan::proxy::headers::{Forwarding, write_request};
 use mizan::snapshot::route::HeaderEdits;
-use std::mem::MaybeUninit;
 
 const LIMITS: request::Limits = request::Limits {
     headers_max: 100,
@@ -25,19 +25,35 @@ const IDENTITY: &[&str] = &[
 
 /// Panics if one of the promises does not hold for `data`.
 pub fn check(data: &[u8]) -> Verdict {
-    let found = Scanner::default().scan(data);
-    let by_pieces = scan_by_pieces(data);
-    assert_eq!(found, by_pieces, "whole, and by pieces: {}", show(data));
-    let length = match found {
-        Ok(Some(length)) => length,
-        Ok(None) => return Verdict::Incomplete,
-        Err(_) => return Verdict::Refused,
+    let mut lines = Lines::new();
+    let parsed = request::parse(data, &mut lines, LIMITS);
+    let by_pieces = length_by_pieces(data);
+    let head = match parsed {
+        Ok(Some(head)) => head,
+        Ok(None) => {
+            assert!(
+                !matches!(by_pieces, Ok(Some(_))),
+                "whole by pieces only: {}",
+                show(data)
+            );
+            return Verdict::Incomplete;
+        }
+        Err(_) => {
+            assert!(
+                !matches!(by_pieces, Ok(Some(_))),
+                "taken by pieces only: {}",
+                show(data)
+            );
+            return Verdict::Refused;
+        }
     };
-    let bytes = &data[..length];
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let Ok(head) = request::parse(bytes, &mut storage, LIMITS) else {
-        return Verdict::Refused;
-    };
+    let bytes = head.bytes;
+    assert_eq!(
+        by_pieces,
+        Ok(Some(bytes.len())),
+        "whole, and by pieces: {}",
+        show(data)
+    );
     same_reading(bytes, &head);
     for trusted in [false, true] {
         sent_on(bytes, &head, trusted);
@@ -45,12 +61,27 @@ pub fn check(data: &[u8]) -> Verdict {
     Verdict::Accepted
 }
 
-fn scan_by_pieces(data: &[u8]) -> Result<Option<usize>, HeadError> {
+/// The length of the head, read as its bytes arrive: parsed once the scanner has seen the end.
+fn length_by_pieces(data: &[u8]) -> Result<Option<usize>, HeadError> {
     let mut scanner = Scanner::default();
     for cut in cuts(data) {
-        if let Some(length) = scanner.scan(&data[..cut])? {
-            return Ok(Some(length));
+        let so_far = &data[..cut];
+        let length = request::parse(so_far, &mut Lines::new(), LIMITS)
+            .map(|head| head.map(|head| head.bytes.len()));
+        if scanner.scan(so_far)? {
+            assert_ne!(
+                length,
+                Ok(None),
+                "an end that the parser does not see: {}",
+                show(so_far)
+            );
+            return length;
         }
+        assert!(
+            !matches!(length, Ok(Some(_))),
+            "an end that the scanner does not see: {}",
+            show(so_far)
+        );
     }
     Ok(None)
 }
@@ -59,12 +90,7 @@ fn scan_by_pieces(data: &[u8]) -> Result<Option<usize>, HeadError> {
 fn same_reading(bytes: &[u8], head: &RequestHead<'_, '_>) {
     let other = strict::head(bytes)
         .unwrap_or_else(|what| panic!("taken in spite of: {what}: {}", show(bytes)));
-    assert_eq!(
-        head.method.as_bytes(),
-        other.first,
-        "method of {}",
-        show(bytes)
-    );
+    assert_eq!(head.method, other.first, "method of {}", show(bytes));
     let version = if head.version == Version::Http10 {
         &b"HTTP/1.0"[..]
     } else {
@@ -72,14 +98,14 @@ fn same_reading(bytes: &[u8], head: &RequestHead<'_, '_>) {
     };
     assert_eq!(version, other.third, "version of {}", show(bytes));
     assert!(
-        other.second.ends_with(head.target.as_bytes()) || head.target == "/" || head.target == "*",
+        other.second.ends_with(head.target) || head.target == b"/" || head.target == b"*",
         "target of {}",
         show(bytes)
     );
     let ours: Vec<(&[u8], &[u8])> = head
-        .headers
+        .lines
         .iter()
-        .map(|header| (header.name.as_bytes(), header.value))
+        .map(|line| (line.name, line.value))
         .collect();
     assert_eq!(ours, other.fields, "fields of {}", show(bytes));
     assert_eq!(
@@ -107,15 +133,15 @@ fn sent_on(bytes: &[u8], head: &RequestHead<'_, '_>, trusted: bool) {
     let request_id = write_request(
         &mut out,
         head,
-        head.target.as_bytes(),
+        head.target,
         &HeaderEdits::default(),
         &forwarding,
     );
     let sent = strict::head(&out)
         .unwrap_or_else(|what| panic!("{what}: {} became {}", show(bytes), show(&out)));
     let why = || format!("{} became {}", show(bytes), show(&out));
-    assert_eq!(sent.first, head.method.as_bytes(), "{}", why());
-    assert_eq!(sent.second, head.target.as_bytes(), "{}", why());
+    assert_eq!(sent.first, head.method, "{}", why());
+    assert_eq!(sent.second, head.target, "{}", why());
     assert_eq!(sent.third, b"HTTP/1.1", "{}", why());
     assert_eq!(sent.body, as_body(head.framing), "{}", why());
     assert_eq!(sent.all("host"), [head.authority], "{}", why());

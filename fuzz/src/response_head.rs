@@ -2,29 +2,37 @@
 
 use super::strict::{self, Body};
 use super::{Verdict, show};
+use mizan::proxy::h1::line::Lines;
 use mizan::proxy::h1::response::{self, ResponseHead};
 use mizan::proxy::h1::scan::Scanner;
-use mizan::proxy::h1::{FIELDS_MAX, Framing, Version};
+use mizan::proxy::h1::{Framing, Version};
 use mizan::proxy::headers::{ResponseChange, write_response};
 use mizan::snapshot::route::HeaderEdits;
-use std::mem::MaybeUninit;
 
 /// Panics if one of the promises does not hold for `data`.
 pub fn check(data: &[u8]) -> Verdict {
-    let length = match Scanner::default().scan(data) {
-        Ok(Some(length)) => length,
-        Ok(None) => return Verdict::Incomplete,
-        Err(_) => return Verdict::Refused,
-    };
-    let bytes = &data[..length];
     let mut verdicts = Vec::new();
     for to_head in [false, true] {
-        let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-        match response::parse(bytes, &mut storage, to_head) {
-            Ok(head) => {
-                same_reading(bytes, &head, to_head);
-                sent_on(bytes, &head);
+        match response::parse(data, &mut Lines::new(), to_head) {
+            Ok(Some(head)) => {
+                same_reading(head.bytes, &head, to_head);
+                sent_on(head.bytes, &head);
+                for cut in 0..head.bytes.len() {
+                    let mut lines = Lines::new();
+                    let early = response::parse(&data[..cut], &mut lines, to_head);
+                    assert!(matches!(early, Ok(None)), "{cut} bytes of {}", show(data));
+                }
                 verdicts.push(Verdict::Accepted);
+            }
+            Ok(None) => {
+                let seen = Scanner::default().scan(data);
+                assert_ne!(
+                    seen,
+                    Ok(true),
+                    "an end that the parser does not see: {}",
+                    show(data)
+                );
+                verdicts.push(Verdict::Incomplete);
             }
             Err(_) => verdicts.push(Verdict::Refused),
         }
@@ -33,7 +41,7 @@ pub fn check(data: &[u8]) -> Verdict {
         verdicts[0],
         verdicts[1],
         "a head is good or not, whatever was asked: {}",
-        show(bytes)
+        show(data)
     );
     verdicts[0]
 }
@@ -59,9 +67,9 @@ fn same_reading(bytes: &[u8], head: &ResponseHead<'_, '_>, to_head: bool) {
         show(bytes)
     );
     let ours: Vec<(&[u8], &[u8])> = head
-        .headers
+        .lines
         .iter()
-        .map(|header| (header.name.as_bytes(), header.value))
+        .map(|line| (line.name, line.value))
         .collect();
     assert_eq!(ours, other.fields, "fields of {}", show(bytes));
     let bodiless = to_head || head.status < 200 || head.status == 204 || head.status == 304;

@@ -6,9 +6,10 @@ use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::{Failed, Request};
-use super::h1::response::{self, ResponseHead};
+use super::h1::line::Lines;
+use super::h1::response;
 use super::h1::scan::Scanner;
-use super::h1::{FIELDS_MAX, Framing, HeadError, Version};
+use super::h1::{Framing, HeadError, Version};
 use super::headers::{self, ResponseChange};
 use super::plan::Plan;
 use super::record::Outcome;
@@ -19,7 +20,6 @@ use super::upstream::{End, Upstream};
 use super::watch::Watch;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
-use std::mem::MaybeUninit;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -66,18 +66,30 @@ pub(super) async fn response(
     let mut wait = Wait::new(down, request);
     let mut interim = 0;
     loop {
-        let length = match wait.head(down, request, plan, upload, up).await {
-            Ok(length) => length,
-            Err(reason) => return Err(classify(reason, up, upload, interim > 0).await),
-        };
+        if let Err(reason) = wait.more(down, request, plan, upload, up).await {
+            return Err(classify(reason, up, upload, interim > 0).await);
+        }
         let Some(input) = wait.input.as_mut() else {
             return Err(Failed::delivered(Reason::Reset));
         };
         let mut out = request.worker.scratch();
-        let bytes = &input.unread()[..length];
-        let parsed = translate(bytes, &mut out, down, request, plan, upload, up);
-        input.consume(length);
-        let head = parsed.map_err(|error| Failed::delivered(Reason::BadResponse(error)))?;
+        let translated = translate(input.unread(), &mut out, down, request, plan, upload, up);
+        let head =
+            match translated.map_err(|error| Failed::delivered(Reason::BadResponse(error)))? {
+                Some((head, length)) => {
+                    input.consume(length);
+                    head
+                }
+                // Its end was seen, but the parser does not see it: one of the two is wrong, and nothing is passed on.
+                None if wait.is_partial => {
+                    return Err(Failed::delivered(Reason::BadResponse(HeadError::StartLine)));
+                }
+                None => {
+                    request.worker.put_scratch(out);
+                    wait.is_partial = true;
+                    continue;
+                }
+            };
         if head.status >= 200 {
             let may_retry = may_retry && interim == 0;
             if may_retry && is_retried(&head, request, plan, upload) {
@@ -101,6 +113,7 @@ pub(super) async fn response(
         }
         request.worker.put_scratch(out);
         wait.scanner = Scanner::default();
+        wait.is_partial = false;
     }
 }
 
@@ -128,7 +141,7 @@ pub(super) struct Head {
     pub(super) framing_out: Framing,
 }
 
-/// Parses the backend's head and writes the client's to `out`.
+/// Parses the backend's head and writes the client's to `out`. The length of the former, or `None` if it is not whole.
 fn translate(
     bytes: &[u8],
     out: &mut Vec<u8>,
@@ -137,9 +150,11 @@ fn translate(
     plan: &Plan,
     upload: &Upload,
     up: &Upstream<'_>,
-) -> Result<Head, HeadError> {
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let head: ResponseHead<'_, '_> = response::parse(bytes, &mut storage, plan.is_head)?;
+) -> Result<Option<(Head, usize)>, HeadError> {
+    let mut lines = Lines::new();
+    let Some(head) = response::parse(bytes, &mut lines, plan.is_head)? else {
+        return Ok(None);
+    };
     let framing_out = match (head.framing, plan.version) {
         // A cut must be visible to the client, which the end of a connection is not.
         (Framing::UntilClose, Version::Http11) => Framing::Chunked,
@@ -164,18 +179,21 @@ fn translate(
         },
     };
     headers::write_response(out, &head, &change);
-    Ok(Head {
+    let translated = Head {
         status: head.status,
         framing: head.framing,
         keep_upstream: head.keep_alive,
         keep_downstream,
         framing_out,
-    })
+    };
+    Ok(Some((translated, head.bytes.len())))
 }
 
 /// The wait for a head.
 struct Wait {
     input: Option<Buffer>,
+    /// What is in `input` was parsed and is not a whole head: from then on more bytes are only looked through.
+    is_partial: bool,
     scanner: Scanner,
     watch: Watch,
     try_ms: u64,
@@ -191,6 +209,7 @@ impl Wait {
     fn new(down: &Downstream, request: &Request<'_>) -> Self {
         Self {
             input: None,
+            is_partial: false,
             scanner: Scanner::default(),
             watch: Watch::default(),
             try_ms: down.timer.deadline_after(request.deadlines.per_try),
@@ -201,15 +220,15 @@ impl Wait {
         }
     }
 
-    /// The length of the head at the start of `self.input`.
-    async fn head(
+    /// Until `self.input` holds what may be a whole head.
+    async fn more(
         &mut self,
         down: &mut Downstream,
         request: &Request<'_>,
         plan: &Plan,
         upload: &mut Upload,
         up: &mut Upstream<'_>,
-    ) -> Result<usize, Reason> {
+    ) -> Result<(), Reason> {
         std::future::poll_fn(|cx| {
             if !self.is_sent && !self.is_refused {
                 let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
@@ -267,16 +286,21 @@ impl Wait {
         cx: &mut Context<'_>,
         request: &Request<'_>,
         up: &mut Upstream<'_>,
-    ) -> Poll<Result<usize, Reason>> {
+    ) -> Poll<Result<(), Reason>> {
         loop {
-            if let Some(input) = &mut self.input {
+            if let Some(input) = &mut self.input
+                && !input.is_empty()
+            {
+                if !self.is_partial {
+                    return Poll::Ready(Ok(()));
+                }
                 match self.scanner.scan(input.unread()) {
-                    Ok(Some(length)) => return Poll::Ready(Ok(length)),
-                    Ok(None) if input.len() >= HEAD_BYTES_MAX => {
+                    Ok(true) => return Poll::Ready(Ok(())),
+                    Ok(false) if input.len() >= HEAD_BYTES_MAX => {
                         return Poll::Ready(Err(Reason::BadResponse(HeadError::TooLarge)));
                     }
-                    Ok(None) if input.is_full() => input.grow(HEAD_BYTES_MAX),
-                    Ok(None) => {}
+                    Ok(false) if input.is_full() => input.grow(HEAD_BYTES_MAX),
+                    Ok(false) => {}
                     Err(error) => return Poll::Ready(Err(Reason::BadResponse(error))),
                 }
             }
@@ -308,7 +332,7 @@ impl Wait {
         cx: &Context<'_>,
         down: &Downstream,
         request: &Request<'_>,
-    ) -> Poll<Result<usize, Reason>> {
+    ) -> Poll<Result<(), Reason>> {
         let request_ms = request.deadlines.request_ms;
         // A client that is slow to send is no fault of the backend: a try's time holds against the backend alone.
         let awaits_client = self.phase.1 == Reason::BodyTimeout;

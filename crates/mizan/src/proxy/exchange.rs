@@ -30,14 +30,14 @@ pub(super) enum After {
 /// Serves requests until none has come for [`BURST`].
 pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
     loop {
-        let (length, times) = match read_head(down, worker).await {
-            Head::Read(length, times) => (length, times),
+        let times = match read_head(down, worker).await {
+            Head::Read(times) => times,
             Head::Idle => return Next::Idle,
             Head::End => return Next::Close,
             Head::Refused(reason) => return refuse(down, worker, reason).await,
         };
         down.requests += 1;
-        match exchange(down, worker, length, times).await {
+        match exchange(down, worker, times).await {
             After::Keep => {}
             After::Close => return Next::Close,
             After::Linger => return Next::Linger,
@@ -50,8 +50,8 @@ pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
 }
 
 enum Head {
-    /// A whole head of this length is at the start of the input; its first and its last byte came then.
-    Read(usize, (Instant, Instant)),
+    /// A whole head is at the start of the input; its first and its last byte came then.
+    Read((Instant, Instant)),
     /// Nothing came for [`BURST`].
     Idle,
     /// The client has closed, or is cut.
@@ -74,17 +74,14 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
                 let begun = first_byte;
                 let first = *first_byte.get_or_insert_with(clock::now);
                 match scanner.scan(input.unread()) {
-                    Ok(Some(length)) if length > head_bytes_max => {
-                        return Head::Refused(too_large(input.unread(), &down.listener));
-                    }
-                    Ok(Some(length)) => {
+                    Ok(true) => {
                         let last = if begun.is_some() { clock::now() } else { first };
-                        return Head::Read(length, (first, last));
+                        return Head::Read((first, last));
                     }
-                    Ok(None) if input.len() >= head_bytes_max => {
+                    Ok(false) if input.len() >= head_bytes_max => {
                         return Head::Refused(too_large(input.unread(), &down.listener));
                     }
-                    Ok(None) => {}
+                    Ok(false) => {}
                     Err(error) => return Head::Refused(Reason::Head(error)),
                 }
                 if input.is_full() {
@@ -209,21 +206,21 @@ fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
 async fn exchange(
     down: &mut Downstream,
     worker: &Rc<Worker>,
-    head_length: usize,
     (started, decided): (Instant, Instant),
 ) -> After {
     let _in_flight = worker.in_flight();
     let (in_force, gone) = settle(down, worker);
     record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
-    let mut outcome = Outcome::new(started, head_length as u64);
+    let mut outcome = Outcome::new(started, 0);
     outcome.decided = decided;
     let decision = match &down.input {
-        Some(input) => plan::decide(&input.unread()[..head_length], down, &in_force, &mut plan),
+        Some(input) => plan::decide(input.unread(), down, &in_force, &mut plan),
         None => Decision::Answer(None, Reason::ClientGone),
     };
+    outcome.bytes_in = plan.head_length as u64;
     if let Some(input) = &mut down.input {
-        input.consume(head_length);
+        input.consume(plan.head_length);
     }
     plan.keep_alive &= !gone && !worker.is_closing();
     if let Some(most) = down.listener.requests_per_connection_max {

@@ -1,10 +1,12 @@
 //! HTTP/1.1 codec without I/O: bytes in, heads and body pieces out (RFC 9112).
 //!
 //! Strict in: what two parsers could read differently is refused, never repaired (RFC 9112 §11.2).
-//! `httparse` does the grammar of lines; it takes a bare LF for a line end, so [`scan`] looks first.
+//! A head is read in one pass over its bytes, into lines that borrow from them; what passes unchanged is later copied
+//! from there in one piece.
 
 pub mod chunked;
 pub mod field;
+pub mod line;
 pub mod request;
 pub mod response;
 pub mod scan;

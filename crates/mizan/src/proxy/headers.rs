@@ -1,6 +1,7 @@
 //! Outgoing heads: hop-by-hop fields taken away, forwarding fields set under the trust rule.
 
 use super::h1::field::{self, Field};
+use super::h1::line::Line;
 use super::h1::request::RequestHead;
 use super::h1::response::ResponseHead;
 use super::h1::{Framing, Version};
@@ -10,6 +11,8 @@ use std::net::IpAddr;
 
 /// Longest `X-Request-Id` that is taken over.
 const REQUEST_ID_MAX: usize = 128;
+/// Room for the fields that Mizan adds, but for a route's.
+const ADDED_BYTES: usize = 512;
 /// The name under which Mizan appears in `Via` (RFC 9110 §7.6.3).
 const VIA: &[u8] = b"1.1 mizan";
 
@@ -32,36 +35,46 @@ pub fn write_request(
     edits: &HeaderEdits,
     forwarding: &Forwarding<'_>,
 ) -> std::ops::Range<usize> {
-    for part in [head.method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"] {
-        out.extend_from_slice(part);
-    }
-    let mut kept = Kept::default();
-    for header in head.headers {
-        let name = header.name.as_bytes();
-        match field::classify(name) {
-            Field::Host => line(out, name, head.authority),
-            Field::Connection | Field::HopByHop | Field::Upgrade | Field::IdentityLookalike => {}
-            Field::ContentLength | Field::TransferEncoding => line(out, name, header.value),
-            // What the route removes or sets is not passed, whatever Mizan would make of it.
-            _ if is_edited(edits, header.name) => {}
-            Field::Expect if !head.expect_continue => {}
-            Field::XForwardedFor => kept.forwarded_for.note(forwarding.trusted, header.value),
-            Field::Forwarded => kept.forwarded.note(forwarding.trusted, header.value),
-            Field::XForwardedProto if !forwarding.trusted => {}
-            Field::XForwardedProto => kept.proto = pass_once(out, name, header.value, kept.proto),
-            Field::XForwardedHost if !forwarding.trusted => {}
-            Field::XForwardedHost => kept.host = pass_once(out, name, header.value, kept.host),
-            Field::XRequestId => {
-                if kept.request_id.is_none() && is_request_id(header.value) {
-                    kept.request_id = Some(value_range(out, name, header.value));
-                }
-            }
-            Field::Traceparent if !is_traceparent(header.value) => {}
-            Field::Traceparent => kept.trace = pass_once(out, name, header.value, kept.trace),
-            _ if head.options.lists(header.name) => {}
-            _ => line(out, name, header.value),
+    out.reserve(head.bytes.len() + ADDED_BYTES);
+    let mut passing = Passing::new(head.bytes);
+    if is_as_it_came(head, target) {
+        passing.start_line(head.lines);
+    } else {
+        for part in [head.method, b" ", target, b" HTTP/1.1\r\n"] {
+            out.extend_from_slice(part);
         }
     }
+    let mut kept = Kept::default();
+    for line in head.lines {
+        let value = line.value;
+        match line.field {
+            Field::Host if value == head.authority => passing.pass(out, line),
+            Field::Host => passing.write(out, line.name, head.authority),
+            Field::Connection | Field::HopByHop | Field::Upgrade | Field::IdentityLookalike => {}
+            Field::ContentLength | Field::TransferEncoding => passing.pass(out, line),
+            // What the route removes or sets is not passed, whatever Mizan would make of it.
+            _ if is_edited(edits, line.name) => {}
+            Field::Expect if !head.expect_continue => {}
+            Field::XForwardedFor => kept.forwarded_for.note(forwarding.trusted, value),
+            Field::Forwarded => kept.forwarded.note(forwarding.trusted, value),
+            Field::XForwardedProto | Field::XForwardedHost | Field::XRealIp
+                if !forwarding.trusted => {}
+            Field::XForwardedProto => passing.pass_once(out, line, &mut kept.proto),
+            Field::XForwardedHost => passing.pass_once(out, line, &mut kept.host),
+            Field::XRequestId => {
+                if kept.request_id.is_none() && is_request_id(value) {
+                    passing.write(out, line.name, value);
+                    let end = out.len() - 2;
+                    kept.request_id = Some(end - value.len()..end);
+                }
+            }
+            Field::Traceparent if !is_traceparent(value) => {}
+            Field::Traceparent => passing.pass_once(out, line, &mut kept.trace),
+            _ if head.is_listed(line.name) => {}
+            _ => passing.pass(out, line),
+        }
+    }
+    passing.flush(out);
     kept.leave_out(edits);
     add_forwarding(out, head, forwarding, &kept);
     let request_id = kept.request_id.unwrap_or_else(|| {
@@ -76,6 +89,68 @@ pub fn write_request(
     add_edits(out, edits);
     out.extend_from_slice(b"\r\n");
     request_id
+}
+
+/// Whether the start line for the backend is the client's, byte for byte.
+fn is_as_it_came(head: &RequestHead<'_, '_>, target: &[u8]) -> bool {
+    const AROUND: usize = "  HTTP/1.1\r\n".len();
+    head.version == Version::Http11
+        && std::ptr::eq(target, head.target)
+        // Not of an absolute form.
+        && head.method.len() + target.len() + AROUND == start_line_length(head.bytes, head.lines)
+}
+
+fn start_line_length(bytes: &[u8], lines: &[Line<'_>]) -> usize {
+    lines.first().map_or(bytes.len() - 2, |line| line.at)
+}
+
+/// Lines that pass as they came: neighbours are copied in one piece.
+struct Passing<'b> {
+    bytes: &'b [u8],
+    /// To be copied.
+    run: std::ops::Range<usize>,
+}
+
+impl<'b> Passing<'b> {
+    fn new(bytes: &'b [u8]) -> Self {
+        Self { bytes, run: 0..0 }
+    }
+
+    /// The start line passes.
+    fn start_line(&mut self, lines: &[Line<'_>]) {
+        self.run = 0..start_line_length(self.bytes, lines);
+    }
+
+    /// A field line passes, but for white space that nobody needs.
+    fn pass(&mut self, out: &mut Vec<u8>, line: &Line<'_>) {
+        let is_plain = line.length == line.name.len() + line.value.len() + ": \r\n".len()
+            && self.bytes[line.at + line.name.len() + 1] == b' ';
+        if !is_plain {
+            self.write(out, line.name, line.value);
+        } else if line.at == self.run.end {
+            self.run.end += line.length;
+        } else {
+            self.flush(out);
+            self.run = line.at..line.at + line.length;
+        }
+    }
+
+    /// A field line passes unless one of its name has.
+    fn pass_once(&mut self, out: &mut Vec<u8>, line: &Line<'_>, seen: &mut bool) {
+        if !std::mem::replace(seen, true) {
+            self.pass(out, line);
+        }
+    }
+
+    /// Another line takes this place.
+    fn write(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        self.flush(out);
+        line(out, name, value);
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes[std::mem::take(&mut self.run)]);
+    }
 }
 
 /// Forwarding fields that came with the request.
@@ -98,13 +173,13 @@ impl Kept<'_> {
         if edits.is_empty() {
             return;
         }
-        self.no_forwarded_for = is_edited(edits, "x-forwarded-for");
-        self.no_forwarded = is_edited(edits, "forwarded");
-        self.proto |= is_edited(edits, "x-forwarded-proto");
-        self.host |= is_edited(edits, "x-forwarded-host");
-        self.trace |= is_edited(edits, "traceparent");
-        self.no_via = is_edited(edits, "via");
-        if is_edited(edits, "x-request-id") {
+        self.no_forwarded_for = is_edited(edits, b"x-forwarded-for");
+        self.no_forwarded = is_edited(edits, b"forwarded");
+        self.proto |= is_edited(edits, b"x-forwarded-proto");
+        self.host |= is_edited(edits, b"x-forwarded-host");
+        self.trace |= is_edited(edits, b"traceparent");
+        self.no_via = is_edited(edits, b"via");
+        if is_edited(edits, b"x-request-id") {
             self.request_id = Some(0..0);
         }
     }
@@ -145,11 +220,7 @@ fn add_forwarding(
     forwarding: &Forwarding<'_>,
     kept: &Kept<'_>,
 ) {
-    if !head
-        .headers
-        .iter()
-        .any(|header| header.name.eq_ignore_ascii_case("host"))
-    {
+    if !head.has_host {
         line(out, b"Host", head.authority);
     }
     if !kept.no_forwarded_for {
@@ -208,23 +279,29 @@ pub struct ResponseChange<'a> {
 
 /// Writes the head for the client to `out`.
 pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &ResponseChange<'_>) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    push_number(out, u64::from(head.status));
-    out.push(b' ');
-    out.extend_from_slice(head.reason.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for header in head.headers {
-        let name = header.name.as_bytes();
-        match field::classify(name) {
+    out.reserve(head.bytes.len() + ADDED_BYTES);
+    let mut passing = Passing::new(head.bytes);
+    if head.version == Version::Http11 && head.bytes.get(12) == Some(&b' ') {
+        passing.start_line(head.lines);
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        push_number(out, u64::from(head.status));
+        out.push(b' ');
+        out.extend_from_slice(head.reason);
+        out.extend_from_slice(b"\r\n");
+    }
+    for line in head.lines {
+        match line.field {
             Field::Connection | Field::HopByHop | Field::Upgrade | Field::TransferEncoding => {}
             // RFC 9110 §8.6: no Content-Length in 1xx and 204.
             Field::ContentLength if head.status < 200 || head.status == 204 => {}
-            Field::ContentLength => line(out, name, header.value),
+            Field::ContentLength => passing.pass(out, line),
             Field::XUpstream if change.upstream.is_some() => {}
-            _ if head.options.lists(header.name) || is_edited(change.edits, header.name) => {}
-            _ => line(out, name, header.value),
+            _ if head.is_listed(line.name) || is_edited(change.edits, line.name) => {}
+            _ => passing.pass(out, line),
         }
     }
+    passing.flush(out);
     if change.framing == Framing::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
@@ -253,13 +330,10 @@ pub(super) fn client_behind(
     peer: IpAddr,
 ) -> IpAddr {
     let mut client = peer;
-    let lines = head
-        .headers
-        .iter()
-        .rev()
-        .filter(|header| header.name.eq_ignore_ascii_case("x-forwarded-for"));
-    for header in lines {
-        for entry in header.value.rsplit(|byte| *byte == b',') {
+    let lines = head.lines.iter().rev();
+    let lines = lines.filter(|line| line.field == Field::XForwardedFor);
+    for line in lines {
+        for entry in line.value.rsplit(|byte| *byte == b',') {
             if !trusted.iter().any(|network| network.contains(&client)) {
                 return client;
             }
@@ -284,27 +358,14 @@ pub(super) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn value_range(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> std::ops::Range<usize> {
-    let start = out.len() + name.len() + 2;
-    line(out, name, value);
-    start..start + value.len()
-}
-
-fn pass_once(out: &mut Vec<u8>, name: &[u8], value: &[u8], seen: bool) -> bool {
-    if !seen {
-        line(out, name, value);
-    }
-    true
-}
-
 /// Whether the route removes or sets this field, in any spelling that a backend might fold together.
-fn is_edited(edits: &HeaderEdits, name: &str) -> bool {
+fn is_edited(edits: &HeaderEdits, name: &[u8]) -> bool {
     let same = |edited: &str| {
         edited.len() == name.len()
             && edited
                 .bytes()
-                .zip(name.bytes())
-                .all(|(one, other)| fold(one) == fold(other))
+                .zip(name)
+                .all(|(one, other)| fold(one) == fold(*other))
     };
     !edits.is_empty()
         && (edits.remove.iter().any(|removed| same(removed))
@@ -355,12 +416,21 @@ fn is_traceparent(value: &[u8]) -> bool {
 
 /// 16 lower-case hex digits.
 fn hex(out: &mut Vec<u8>, value: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; 16];
-    for (at, digit) in text.iter_mut().enumerate() {
-        *digit = DIGITS[(value >> (60 - 4 * at)) as usize & 15];
-    }
+    text[..8].copy_from_slice(&hex_of((value >> 32) as u32));
+    text[8..].copy_from_slice(&hex_of(value as u32));
     out.extend_from_slice(&text);
+}
+
+/// 8 digits at once: each nibble in a byte of its own, then `0` and, from ten up, the distance to `a` added.
+fn hex_of(value: u32) -> [u8; 8] {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let mut nibbles = u64::from(value);
+    nibbles = (nibbles | nibbles << 16) & 0x0000_ffff_0000_ffff;
+    nibbles = (nibbles | nibbles << 8) & 0x00ff_00ff_00ff_00ff;
+    nibbles = (nibbles | nibbles << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    let is_letter = (nibbles + ONES * 6) >> 4 & ONES;
+    (nibbles + ONES * u64::from(b'0') + is_letter * u64::from(b'a' - b'0' - 10)).to_be_bytes()
 }
 
 #[cfg(test)]

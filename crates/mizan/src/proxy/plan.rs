@@ -2,14 +2,14 @@
 
 use super::connection::Downstream;
 use super::error::Reason;
+use super::h1::line::Lines;
 use super::h1::request::{self, RequestHead};
-use super::h1::{FIELDS_MAX, Framing, Version, field};
+use super::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use super::headers::{self, Forwarding};
 use super::worker::InForce;
 use crate::clock;
 use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
 use crate::snapshot::{HashKey, Listener, Pool};
-use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(super) enum Decision<'s> {
 /// What of a request outlives the parsing of its head.
 #[derive(Debug)]
 pub(super) struct Plan {
+    /// Length of the client's head; 0 if that was not sound.
+    pub(super) head_length: usize,
     /// The head for the backend; ready for every try.
     pub(super) head: Vec<u8>,
     pub(super) version: Version,
@@ -61,6 +63,7 @@ pub(super) struct Logged {
 impl Plan {
     pub(super) fn new(head: Vec<u8>) -> Self {
         Self {
+            head_length: 0,
             head,
             version: Version::Http11,
             framing: Framing::None,
@@ -90,24 +93,27 @@ pub(super) fn decide<'s>(
         headers_max: listener.limits.headers_max.min(FIELDS_MAX),
         target_bytes_max: listener.limits.target_bytes_max,
     };
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let head = match request::parse(bytes, &mut storage, limits) {
-        Ok(head) => head,
+    let mut lines = Lines::new();
+    let head = match request::parse(bytes, &mut lines, limits) {
+        Ok(Some(head)) => head,
+        // Its end was seen.
+        Ok(None) => return Decision::Answer(None, Reason::Head(HeadError::StartLine)),
         Err(error) => return Decision::Answer(None, Reason::Head(error)),
     };
+    plan.head_length = head.bytes.len();
+    if plan.head_length > listener.limits.head_bytes_max {
+        return Decision::Answer(None, Reason::Head(HeadError::TooLarge));
+    }
     plan.version = head.version;
     plan.framing = head.framing;
     plan.keep_alive = head.keep_alive;
     plan.wants_keep_alive = head.keep_alive;
-    plan.is_head = head.method == "HEAD";
+    plan.is_head = head.method == b"HEAD";
     plan.expects_continue = head.expect_continue;
     plan.idempotent = matches!(
         head.method,
-        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
-    ) || head
-        .headers
-        .iter()
-        .any(|header| header.name.eq_ignore_ascii_case("idempotency-key"));
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+    ) || head.lines.iter().any(|line| line.is("idempotency-key"));
     if in_force.snapshot.settings.access_log.is_some() {
         plan.logged = Logged {
             method: head.method.into(),
@@ -131,7 +137,7 @@ fn route<'s>(
     plan: &mut Plan,
 ) -> Decision<'s> {
     let (raw_path, query) = split_query(head.target);
-    let (path, odd) = match NormalPath::parse(raw_path.as_bytes()) {
+    let (path, odd) = match NormalPath::parse(raw_path) {
         Ok(parsed) => parsed,
         Err(_) => return Decision::Answer(None, Reason::Path),
     };
@@ -182,7 +188,7 @@ fn route<'s>(
     };
     let rewritten;
     let target = match &route.rewrite {
-        None => head.target.as_bytes(),
+        None => head.target,
         Some(rewrite) => {
             rewritten = rewrite_target(rewrite, route, path.as_str(), query);
             rewritten.as_slice()
@@ -198,9 +204,9 @@ fn route<'s>(
     Decision::Forward(route, pool)
 }
 
-fn split_query(target: &str) -> (&str, Option<&[u8]>) {
-    match target.split_once('?') {
-        Some((path, query)) => (path, Some(query.as_bytes())),
+fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),
     }
 }
@@ -306,7 +312,7 @@ fn expand(
     out: &mut Vec<u8>,
     template: &str,
     head: &RequestHead<'_, '_>,
-    path: &str,
+    path: &[u8],
     query: Option<&[u8]>,
 ) {
     let mut rest = template;
@@ -316,7 +322,7 @@ fn expand(
         let names: [(&str, &[u8]); 3] = [
             ("{scheme}", b"http"),
             ("{host}", field::split_port(head.authority).0),
-            ("{path}", path.as_bytes()),
+            ("{path}", path),
         ];
         if let Some((name, value)) = names.iter().find(|(name, _)| rest.starts_with(name)) {
             out.extend_from_slice(value);
@@ -345,7 +351,7 @@ struct View<'a, 'h, 'b> {
 
 impl RequestView for View<'_, '_, '_> {
     fn method(&self) -> &[u8] {
-        self.head.method.as_bytes()
+        self.head.method
     }
 
     fn host(&self) -> &str {
@@ -361,11 +367,8 @@ impl RequestView for View<'_, '_, '_> {
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        self.head
-            .headers
-            .iter()
-            .find(|header| header.name.eq_ignore_ascii_case(name))
-            .map(|header| header.value)
+        let mut lines = self.head.lines.iter();
+        lines.find(|line| line.is(name)).map(|line| line.value)
     }
 
     fn client(&self) -> Option<IpAddr> {

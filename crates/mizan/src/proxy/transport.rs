@@ -1,10 +1,10 @@
 //! A byte stream to a client or a backend.
 
+use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 /// A plain stream. TLS joins here as one more kind.
@@ -15,40 +15,73 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// Reads into `buffer`. `poll_read`, not `try_read`: only the former clears readiness after a short read,
-    /// which saves a system call that says "nothing there".
+    /// Reads into `buffer`, which must not be empty; 0 is the end. System calls are made directly: the C library's
+    /// are cancellation points, which costs more than all that is done here besides.
+    ///
+    /// A short read says that nothing is left, so readiness is cleared with it: that saves a call that would say
+    /// the same.
     pub(super) fn poll_read(
-        &mut self,
+        &self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut read = ReadBuf::new(buffer);
-        let result = match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut read),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut read),
-        };
-        result.map_ok(|()| read.filled().len())
+        loop {
+            let mut short = None;
+            let read = self.try_io(Interest::READABLE, || {
+                let (count, _) = rustix::net::recv(self.fd(), &mut *buffer, RecvFlags::empty())?;
+                if (1..buffer.len()).contains(&count) {
+                    short = Some(count);
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(count)
+            });
+            match (short, read) {
+                (Some(count), _) | (None, Ok(count)) => return Poll::Ready(Ok(count)),
+                (None, Err(error)) => {
+                    ready!(self.retry_when(error, |this| this.poll_read_ready(cx)))?
+                }
+            }
+        }
     }
 
-    pub(super) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let written = self.try_io(Interest::WRITABLE, || {
+                Ok(rustix::net::send(self.fd(), bytes, SendFlags::NOSIGNAL)?)
+            });
+            match written {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(error) => ready!(self.retry_when(error, |this| this.poll_write_ready(cx)))?,
+            }
         }
     }
 
     pub(super) fn poll_write_vectored(
-        &mut self,
+        &self,
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+        loop {
+            let written = self.try_io(Interest::WRITABLE, || {
+                Ok(rustix::io::writev(self.fd(), parts)?)
+            });
+            match written {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(error) => ready!(self.retry_when(error, |this| this.poll_write_ready(cx)))?,
+            }
+        }
+    }
+
+    /// Ready to try again after `error`, if that is a reason to.
+    fn retry_when(
+        &self,
+        error: io::Error,
+        poll_ready: impl FnOnce(&Self) -> Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => poll_ready(self),
+            io::ErrorKind::Interrupted => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Err(error)),
         }
     }
 

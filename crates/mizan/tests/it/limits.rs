@@ -487,7 +487,8 @@ fn a_client_that_waits_for_100_continue_is_not_too_slow() {
         exchange.send("HTTP/1.1 100 Continue\r\n\r\n")?;
         exchange.serve()
     });
-    let listener = "timeouts = { body = \"700ms\" }\nmin_rate = { upload = \"1KiB\", grace = \"500ms\" }";
+    let listener =
+        "timeouts = { body = \"700ms\" }\nmin_rate = { upload = \"1KiB\", grace = \"500ms\" }";
     let mizan = start(listener, "", &backend);
     let mut client = mizan.client();
     client.send(
@@ -518,7 +519,9 @@ fn the_last_answer_of_a_connection_reaches_a_client_that_goes_on_sending() {
     let mizan = start("requests_per_connection_max = 1", "", &backend);
     for _ in 0..20 {
         let mut client = mizan.client();
-        client.send(format!("GET /bytes/{LENGTH} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        client.send(format!(
+            "GET /bytes/{LENGTH} HTTP/1.1\r\nHost: a.example\r\n\r\n"
+        ));
         // More than the socket's buffers hold unread: a close would be a reset that destroys the answer.
         client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n".repeat(500));
         let response = client.read();

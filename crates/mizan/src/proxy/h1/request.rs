@@ -1,12 +1,8 @@
 //! Request heads.
 
 use super::field::{self, Field};
+use super::line::{self, Line, Lines, Options};
 use super::{Framing, HeadError, Version};
-use httparse::Header;
-use std::mem::MaybeUninit;
-
-/// Most names that a `Connection` header may list.
-const OPTIONS_MAX: usize = 16;
 
 /// Limits on a request head.
 #[derive(Clone, Copy, Debug)]
@@ -20,10 +16,12 @@ pub struct Limits {
 /// A parsed and checked request head, borrowed from the bytes it was read from.
 #[derive(Debug)]
 pub struct RequestHead<'h, 'b> {
+    /// The head's bytes, start line and empty line included.
+    pub bytes: &'b [u8],
     /// Method, a token; case matters.
-    pub method: &'b str,
-    /// Target in origin form, or `*`.
-    pub target: &'b str,
+    pub method: &'b [u8],
+    /// Target in origin form, or `*`: printable ASCII without `#`.
+    pub target: &'b [u8],
     /// Host and port: from the target if that was in absolute form, else from `Host`; empty with HTTP/1.0 and none.
     pub authority: &'b [u8],
     /// Version.
@@ -34,212 +32,203 @@ pub struct RequestHead<'h, 'b> {
     pub keep_alive: bool,
     /// `Expect: 100-continue` is there.
     pub expect_continue: bool,
+    /// There is a `Host`.
+    pub has_host: bool,
     /// All fields, in order.
-    pub headers: &'h [Header<'b>],
-    /// What each of `headers` means.
-    pub options: ConnectionOptions<'b>,
+    pub lines: &'h [Line<'b>],
+    options: Options,
 }
 
-/// Names listed by `Connection`: fields to take away.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectionOptions<'b> {
-    names: [&'b [u8]; OPTIONS_MAX],
-    count: usize,
-    close: bool,
-    keep_alive: bool,
-}
-
-impl<'b> ConnectionOptions<'b> {
-    /// None yet.
-    pub fn new() -> Self {
-        Self {
-            names: [b""; OPTIONS_MAX],
-            count: 0,
-            close: false,
-            keep_alive: false,
-        }
-    }
-
-    /// Adds those of one `Connection` field.
-    ///
-    /// # Errors
-    /// [`HeadError::ConnectionOptions`] beyond 16.
-    pub fn add(&mut self, value: &'b [u8]) -> Result<(), HeadError> {
-        for option in field::list(value) {
-            if option.eq_ignore_ascii_case(b"close") {
-                self.close = true;
-            } else if option.eq_ignore_ascii_case(b"keep-alive") {
-                self.keep_alive = true;
-            } else if self.count == OPTIONS_MAX {
-                return Err(HeadError::ConnectionOptions);
-            } else {
-                self.names[self.count] = option;
-                self.count += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the sender keeps the connection (RFC 9112 §9.3).
-    pub fn keeps(&self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep_alive)
-    }
-
-    /// Whether the field `name` is listed.
-    pub fn lists(&self, name: &str) -> bool {
-        self.names[..self.count]
-            .iter()
-            .any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+impl RequestHead<'_, '_> {
+    /// Whether `Connection` lists the field `name`, which then is for this hop only.
+    pub fn is_listed(&self, name: &[u8]) -> bool {
+        self.options.lists(self.lines, name)
     }
 }
 
-impl Default for ConnectionOptions<'_> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Parses a whole head: `bytes` ends with its empty line, as [`super::scan`] found it.
+/// Parses the head that `bytes` begin with; `None` while it is not whole.
 ///
 /// # Errors
 /// The first rule that the head breaks.
 pub fn parse<'h, 'b>(
     bytes: &'b [u8],
-    storage: &'h mut [MaybeUninit<Header<'b>>],
+    lines: &'h mut Lines<'b>,
     limits: Limits,
-) -> Result<RequestHead<'h, 'b>, HeadError> {
-    let line_end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
-    if line_end > limits.target_bytes_max + 32 {
-        return Err(HeadError::TargetTooLong);
-    }
-    let mut request = httparse::Request::new(&mut []);
-    let room = storage.len().min(limits.headers_max);
-    let status = httparse::ParserConfig::default()
-        .parse_request_with_uninit_headers(&mut request, bytes, &mut storage[..room])
-        .map_err(|error| match error {
-            httparse::Error::TooManyHeaders => HeadError::TooManyFields,
-            httparse::Error::Version => version_error(&bytes[..line_end]),
-            httparse::Error::Token | httparse::Error::NewLine => HeadError::StartLine,
-            _ => HeadError::Field,
-        })?;
-    if status.is_partial() {
-        return Err(HeadError::StartLine);
-    }
-    let (Some(method), Some(raw_target), Some(minor)) =
-        (request.method, request.path, request.version)
-    else {
-        return Err(HeadError::StartLine);
+) -> Result<Option<RequestHead<'h, 'b>>, HeadError> {
+    let Some(start) = StartLine::read(bytes, limits.target_bytes_max)? else {
+        return Ok(None);
     };
-    let version = if minor == 0 {
-        Version::Http10
-    } else {
-        Version::Http11
+    let Some(length) = line::read(bytes, start.length, lines, limits.headers_max)? else {
+        return Ok(None);
     };
-    if raw_target.len() > limits.target_bytes_max {
-        return Err(HeadError::TargetTooLong);
-    }
-    if method == "CONNECT" {
+    if start.method == b"CONNECT" {
         return Err(HeadError::Connect);
     }
-    let (target, absolute) = split_target(method, raw_target)?;
-    let headers: &'h [Header<'b>] = request.headers;
-    let fields = Fields::read(headers, version)?;
-    let authority = match (absolute, fields.host) {
-        (Some(authority), _) => authority,
-        (None, Some(host)) => host,
-        (None, None) => b"",
-    };
-    Ok(RequestHead {
-        method,
+    let (target, absolute) = split_target(start.method, start.target)?;
+    let fields = Fields::read(lines, start.version)?;
+    Ok(Some(RequestHead {
+        bytes: &bytes[..length],
+        method: start.method,
         target,
-        authority,
-        version,
+        authority: absolute.or(fields.host).unwrap_or_default(),
+        version: start.version,
         framing: fields.framing,
-        keep_alive: fields.options.keeps(version),
-        expect_continue: fields.expect_continue && version == Version::Http11,
-        headers,
+        keep_alive: fields.options.keeps(start.version),
+        expect_continue: fields.expect_continue && start.version == Version::Http11,
+        has_host: fields.host.is_some(),
+        lines,
         options: fields.options,
-    })
+    }))
 }
 
-/// `HTTP/2.0` is a version that we do not speak; `http/1.1` is no version at all, and neither is what stands
-/// in a line of more than three words.
-fn version_error(line: &[u8]) -> HeadError {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut words = line.split(|byte| *byte == b' ');
-    match (words.nth(2), words.next()) {
-        (Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]), None)
+/// `method SP request-target SP HTTP-version CRLF` (RFC 9112 §3).
+struct StartLine<'b> {
+    method: &'b [u8],
+    target: &'b [u8],
+    version: Version,
+    length: usize,
+}
+
+impl<'b> StartLine<'b> {
+    fn read(bytes: &'b [u8], target_bytes_max: usize) -> Result<Option<Self>, HeadError> {
+        let method = line::token_length(bytes);
+        match bytes.get(method) {
+            None => return Ok(None),
+            Some(b' ') if method > 0 => {}
+            Some(_) => return Err(HeadError::StartLine),
+        }
+        let from = method + 1;
+        let length = bytes[from..].iter().position(|byte| !is_target_byte(*byte));
+        let length = length.unwrap_or(bytes.len() - from);
+        if length > target_bytes_max {
+            return Err(HeadError::TargetTooLong);
+        }
+        let to = from + length;
+        match bytes.get(to) {
+            None => return Ok(None),
+            Some(b' ') if length > 0 => {}
+            Some(b'#' | 0x80..) => return Err(HeadError::Target),
+            Some(_) => return Err(HeadError::StartLine),
+        }
+        let (version, length) = match &bytes[to..] {
+            [
+                b' ',
+                b'H',
+                b'T',
+                b'T',
+                b'P',
+                b'/',
+                b'1',
+                b'.',
+                b'1',
+                b'\r',
+                b'\n',
+                ..,
+            ] => (Version::Http11, 11),
+            [
+                b' ',
+                b'H',
+                b'T',
+                b'T',
+                b'P',
+                b'/',
+                b'1',
+                b'.',
+                b'0',
+                b'\r',
+                b'\n',
+                ..,
+            ] => (Version::Http10, 11),
+            rest => match memchr::memchr(b'\n', rest) {
+                None => return Ok(None),
+                Some(end) => return Err(version_error(&rest[1..end])),
+            },
+        };
+        Ok(Some(Self {
+            method: &bytes[..method],
+            target: &bytes[from..to],
+            version,
+            length: to + length,
+        }))
+    }
+}
+
+/// Visible ASCII without `#`: a fragment is never sent (RFC 9112 §3.2).
+fn is_target_byte(byte: u8) -> bool {
+    (0x21..=0x7e).contains(&byte) && byte != b'#'
+}
+
+/// What is wrong with the last word of a start line, given without its LF.
+fn version_error(word: &[u8]) -> HeadError {
+    match word {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b'\r']
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             HeadError::Version
         }
-        _ => HeadError::StartLine,
+        [.., b'\r'] => HeadError::StartLine,
+        _ => HeadError::BareLf,
     }
 }
 
-/// Origin form of the target, and the authority of an absolute form (RFC 9112 §3.2).
+/// The target in origin form, and the authority of an absolute one (RFC 9112 §3.2).
 fn split_target<'b>(
-    method: &str,
-    target: &'b str,
-) -> Result<(&'b str, Option<&'b [u8]>), HeadError> {
-    if target
-        .bytes()
-        .any(|byte| !(0x21..=0x7e).contains(&byte) || byte == b'#')
-    {
-        return Err(HeadError::Target);
-    }
-    if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
+    method: &[u8],
+    target: &'b [u8],
+) -> Result<(&'b [u8], Option<&'b [u8]>), HeadError> {
+    if target.starts_with(b"/") || (target == b"*" && method == b"OPTIONS") {
         return Ok((target, None));
     }
-    let scheme = target.find("://").ok_or(HeadError::Target)?;
-    if !target[..scheme].eq_ignore_ascii_case("http")
-        && !target[..scheme].eq_ignore_ascii_case("https")
+    let scheme = memchr::memmem::find(target, b"://").ok_or(HeadError::Target)?;
+    if !target[..scheme].eq_ignore_ascii_case(b"http")
+        && !target[..scheme].eq_ignore_ascii_case(b"https")
     {
         return Err(HeadError::Target);
     }
     let rest = &target[scheme + 3..];
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    if !field::is_authority(authority.as_bytes()) {
+    if !field::is_authority(authority) {
         return Err(HeadError::Target);
     }
     match path {
-        "" if method == "OPTIONS" => Ok(("*", Some(authority.as_bytes()))),
-        "" => Ok(("/", Some(authority.as_bytes()))),
-        path if path.starts_with('/') => Ok((path, Some(authority.as_bytes()))),
+        b"" if method == b"OPTIONS" => Ok((b"*", Some(authority))),
+        b"" => Ok((b"/", Some(authority))),
+        path if path.starts_with(b"/") => Ok((path, Some(authority))),
         _ => Err(HeadError::Target),
     }
 }
 
-/// What one pass over the fields finds.
+/// What the field lines come to.
 struct Fields<'b> {
     host: Option<&'b [u8]>,
     framing: Framing,
     expect_continue: bool,
-    options: ConnectionOptions<'b>,
+    options: Options,
 }
 
 impl<'b> Fields<'b> {
-    fn read(headers: &[Header<'b>], version: Version) -> Result<Self, HeadError> {
+    fn read(lines: &[Line<'b>], version: Version) -> Result<Self, HeadError> {
         let mut host = None;
         let mut expect_continue = false;
-        let mut options = ConnectionOptions::new();
+        let mut options = Options::default();
         let mut body = BodyFields::default();
-        for header in headers {
-            match field::classify(header.name.as_bytes()) {
+        for line in lines {
+            match line.field {
+                Field::Other => {}
                 Field::Host if host.is_some() => return Err(HeadError::HostRepeated),
-                Field::Host if !field::is_authority(header.value) => {
+                Field::Host if !field::is_authority(line.value) => {
                     return Err(HeadError::HostMalformed);
                 }
-                Field::Host => host = Some(header.value),
-                Field::Connection => options.add(header.value)?,
+                Field::Host => host = Some(line.value),
+                Field::Connection => options.note(line.value)?,
                 Field::Expect
-                    if !header.value.eq_ignore_ascii_case(b"100-continue") || expect_continue =>
+                    if !line.value.eq_ignore_ascii_case(b"100-continue") || expect_continue =>
                 {
                     return Err(HeadError::Expectation);
                 }
                 Field::Expect => expect_continue = true,
-                field => body.note(field, header.value)?,
+                field => body.note(field, line.value)?,
             }
         }
         if host.is_none() && version == Version::Http11 {

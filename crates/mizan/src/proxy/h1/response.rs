@@ -1,18 +1,19 @@
 //! Response heads.
 
-use super::field::{self, Field};
-use super::request::{BodyFields, ConnectionOptions};
-use super::{Framing, HeadError, Version};
-use httparse::Header;
-use std::mem::MaybeUninit;
+use super::field::Field;
+use super::line::{self, Line, Lines, Options};
+use super::request::BodyFields;
+use super::{FIELDS_MAX, Framing, HeadError, Version};
 
 /// A parsed and checked response head.
 #[derive(Debug)]
 pub struct ResponseHead<'h, 'b> {
+    /// The head's bytes, start line and empty line included.
+    pub bytes: &'b [u8],
     /// 100 to 599.
     pub status: u16,
     /// Reason phrase; may be empty.
-    pub reason: &'b str,
+    pub reason: &'b [u8],
     /// Version.
     pub version: Version,
     /// How the body is delimited.
@@ -20,53 +21,41 @@ pub struct ResponseHead<'h, 'b> {
     /// Whether the backend keeps the connection.
     pub keep_alive: bool,
     /// All fields, in order.
-    pub headers: &'h [Header<'b>],
-    /// What `Connection` lists.
-    pub options: ConnectionOptions<'b>,
+    pub lines: &'h [Line<'b>],
+    options: Options,
 }
 
-/// Parses a whole head. `to_head`: the request was HEAD, so there is no body whatever the fields say.
+impl ResponseHead<'_, '_> {
+    /// Whether `Connection` lists the field `name`, which then is for this hop only.
+    pub fn is_listed(&self, name: &[u8]) -> bool {
+        self.options.lists(self.lines, name)
+    }
+}
+
+/// Parses the head that `bytes` begin with; `None` while it is not whole. `to_head`: the request was HEAD, so there
+/// is no body whatever the fields say.
 ///
 /// # Errors
 /// The first rule that the head breaks: such a response is not passed on.
 pub fn parse<'h, 'b>(
     bytes: &'b [u8],
-    storage: &'h mut [MaybeUninit<Header<'b>>],
+    lines: &'h mut Lines<'b>,
     to_head: bool,
-) -> Result<ResponseHead<'h, 'b>, HeadError> {
-    let mut response = httparse::Response::new(&mut []);
-    let status = httparse::ParserConfig::default()
-        .parse_response_with_uninit_headers(&mut response, bytes, storage)
-        .map_err(|error| match error {
-            httparse::Error::TooManyHeaders => HeadError::TooManyFields,
-            httparse::Error::Version => HeadError::Version,
-            httparse::Error::Status | httparse::Error::Token | httparse::Error::NewLine => {
-                HeadError::StartLine
-            }
-            _ => HeadError::Field,
-        })?;
-    if status.is_partial() {
-        return Err(HeadError::StartLine);
-    }
-    let (Some(code), Some(reason), Some(minor)) =
-        (response.code, response.reason, response.version)
-    else {
-        return Err(HeadError::StartLine);
+) -> Result<Option<ResponseHead<'h, 'b>>, HeadError> {
+    let Some(start) = StatusLine::read(bytes)? else {
+        return Ok(None);
     };
-    if !(100..600).contains(&code) {
-        return Err(HeadError::Status);
-    }
-    let version = if minor == 0 {
-        Version::Http10
-    } else {
-        Version::Http11
+    let Some(length) = line::read(bytes, start.length, lines, FIELDS_MAX)? else {
+        return Ok(None);
     };
-    let mut options = ConnectionOptions::new();
+    let (code, version) = (start.code, start.version);
+    let mut options = Options::default();
     let mut body = BodyFields::default();
-    for header in &*response.headers {
-        match field::classify(header.name.as_bytes()) {
-            Field::Connection => options.add(header.value)?,
-            field => body.note(field, header.value)?,
+    for line in &*lines {
+        match line.field {
+            Field::Other => {}
+            Field::Connection => options.note(line.value)?,
+            field => body.note(field, line.value)?,
         }
     }
     let declared = body.framing(version)?;
@@ -76,13 +65,70 @@ pub fn parse<'h, 'b>(
         declared.unwrap_or(Framing::UntilClose)
     };
     let keep_alive = options.keeps(version) && framing != Framing::UntilClose;
-    Ok(ResponseHead {
+    Ok(Some(ResponseHead {
+        bytes: &bytes[..length],
         status: code,
-        reason,
+        reason: start.reason,
         version,
         framing,
         keep_alive,
-        headers: response.headers,
+        lines,
         options,
-    })
+    }))
+}
+
+/// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4); the second SP may be missing where no
+/// phrase follows, as many servers have it.
+struct StatusLine<'b> {
+    version: Version,
+    code: u16,
+    reason: &'b [u8],
+    length: usize,
+}
+
+impl<'b> StatusLine<'b> {
+    fn read(bytes: &'b [u8]) -> Result<Option<Self>, HeadError> {
+        const BEGIN: &[u8] = b"HTTP/1.";
+        let [begin @ .., minor, space, a, b, c, after] = match bytes.first_chunk::<13>() {
+            Some(first) => first,
+            None if bytes.contains(&b'\n') => return Err(HeadError::StartLine),
+            None if bytes.starts_with(BEGIN) || BEGIN.starts_with(bytes) => return Ok(None),
+            None => return Err(HeadError::StartLine),
+        };
+        if begin != BEGIN {
+            let is_http = begin.starts_with(b"HTTP/");
+            return Err(if is_http {
+                HeadError::Version
+            } else {
+                HeadError::StartLine
+            });
+        }
+        let version = match minor {
+            b'0' => Version::Http10,
+            b'1' => Version::Http11,
+            _ => return Err(HeadError::Version),
+        };
+        let digits = [a, b, c];
+        if *space != b' ' || !digits.iter().all(|digit| digit.is_ascii_digit()) {
+            return Err(HeadError::StartLine);
+        }
+        let reason_at = match after {
+            b' ' => 13,
+            b'\r' => 12,
+            b'\n' => return Err(HeadError::BareLf),
+            _ => return Err(HeadError::StartLine),
+        };
+        let code = digits
+            .iter()
+            .fold(0, |sum, digit| sum * 10 + u16::from(**digit - b'0'));
+        if !(100..600).contains(&code) {
+            return Err(HeadError::Status);
+        }
+        Ok(line::line_end(bytes, reason_at)?.map(|end| Self {
+            version,
+            code,
+            reason: &bytes[reason_at..end],
+            length: end + 2,
+        }))
+    }
 }

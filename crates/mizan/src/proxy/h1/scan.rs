@@ -1,8 +1,9 @@
-//! Finds the end of a head, and refuses bare LF before any parser sees it.
+//! Whether a whole head has arrived, over as many calls as its bytes arrive in.
 
 use super::HeadError;
 
-/// Looks for the empty line that ends a head, over as many calls as bytes arrive in.
+/// Looks for the empty line that ends a head. A head in pieces is looked at once, however many they are; one that
+/// arrives whole is not looked at here at all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scanner {
     /// Bytes looked at.
@@ -12,12 +13,15 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// `bytes` is the head from its first byte, with what came since the last call. The length of the head
-    /// with its empty line, or `None` while that is not there.
+    /// `bytes` begin with the head's first byte; what came since the last call is at their end. Whether a whole
+    /// head is among them: the parser says where it ends.
     ///
     /// # Errors
-    /// [`HeadError::BareLf`].
-    pub fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, HeadError> {
+    /// [`HeadError::BareLf`]: what would be waited for may never come.
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<bool, HeadError> {
+        if bytes.ends_with(b"\r\n\r\n") {
+            return Ok(true);
+        }
         let seen = self.seen;
         for at in memchr::memchr_iter(b'\n', &bytes[seen..]) {
             let lf = seen + at;
@@ -25,11 +29,11 @@ impl Scanner {
                 return Err(HeadError::BareLf);
             }
             if lf - 1 == self.line {
-                return Ok(Some(lf + 1));
+                return Ok(true);
             }
             self.line = lf + 1;
         }
         self.seen = bytes.len();
-        Ok(None)
+        Ok(false)
     }
 }

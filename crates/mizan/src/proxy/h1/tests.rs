@@ -1,11 +1,11 @@
 //! Tests of the codec: rules by their RFC section, and properties over split and hostile bytes.
 
 use super::chunked::{ChunkError, Chunked};
+use super::line::Lines;
 use super::request::{self, Limits};
 use super::scan::Scanner;
-use super::{FIELDS_MAX, Framing, HeadError, field, response};
+use super::{Framing, HeadError, field, response};
 use proptest::prelude::*;
-use std::mem::MaybeUninit;
 
 const LIMITS: Limits = Limits {
     headers_max: 100,
@@ -15,18 +15,24 @@ const LIMITS: Limits = Limits {
 /// What a request head comes to: target, authority, framing, keep-alive.
 fn request(text: &str) -> Result<(String, String, Framing, bool), HeadError> {
     let bytes = text.as_bytes();
-    let length = Scanner::default().scan(bytes)?.expect("a whole head");
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let head = request::parse(&bytes[..length], &mut storage, LIMITS)?;
-    let authority = String::from_utf8_lossy(head.authority).into_owned();
-    Ok((head.target.into(), authority, head.framing, head.keep_alive))
+    assert!(Scanner::default().scan(bytes)?, "a whole head");
+    let mut lines = Lines::new();
+    let head = request::parse(bytes, &mut lines, LIMITS)?.expect("a whole head");
+    assert_eq!(head.bytes, bytes);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Ok((
+        text(head.target),
+        text(head.authority),
+        head.framing,
+        head.keep_alive,
+    ))
 }
 
 fn response(text: &str, to_head: bool) -> Result<(u16, Framing, bool), HeadError> {
     let bytes = text.as_bytes();
-    let length = Scanner::default().scan(bytes)?.expect("a whole head");
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let head = response::parse(&bytes[..length], &mut storage, to_head)?;
+    assert!(Scanner::default().scan(bytes)?, "a whole head");
+    let mut lines = Lines::new();
+    let head = response::parse(bytes, &mut lines, to_head)?.expect("a whole head");
     Ok((head.status, head.framing, head.keep_alive))
 }
 
@@ -284,14 +290,46 @@ proptest! {
     ) {
         let mut bytes = lines.join("\r\n").into_bytes();
         bytes.extend_from_slice(b"\r\n\r\nrest");
-        let whole = Scanner::default().scan(&bytes);
-        prop_assert_eq!(whole, Ok(Some(bytes.len() - 4)));
+        let end = bytes.len() - 4;
+        for cut in 0..bytes.len() {
+            prop_assert_eq!(Scanner::default().scan(&bytes[..cut]), Ok(cut >= end));
+        }
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % bytes.len()).collect();
         cuts.sort_unstable();
-        cuts.push(bytes.len());
         let mut scanner = Scanner::default();
-        let found = cuts.iter().find_map(|cut| scanner.scan(&bytes[..*cut]).transpose());
-        prop_assert_eq!(found, Some(Ok(bytes.len() - 4)));
+        for cut in cuts {
+            let is_whole = scanner.scan(&bytes[..cut]);
+            prop_assert_eq!(is_whole, Ok(cut >= end));
+            if cut >= end {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_is_not_whole_before_its_last_byte_and_then_read_the_same_whatever_follows(
+        names in prop::collection::vec("[a-zA-Z]{1,12}", 0..6),
+        values in prop::collection::vec("[ -~]{0,20}", 6..=6),
+        rest in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let fields: String = names.iter().zip(&values).map(|(name, value)| format!("x{name}: {value}\r\n")).collect();
+        for (start, is_request) in [("GET /a HTTP/1.1\r\nHost: a\r\n", true), ("HTTP/1.1 200 OK\r\n", false)] {
+            let mut bytes = format!("{start}{fields}\r\n").into_bytes();
+            let length = bytes.len();
+            let whole = |bytes: &[u8]| {
+                let mut lines = Lines::new();
+                if is_request {
+                    request::parse(bytes, &mut lines, LIMITS).map(|head| head.map(|head| head.bytes.len()))
+                } else {
+                    response::parse(bytes, &mut lines, false).map(|head| head.map(|head| head.bytes.len()))
+                }
+            };
+            for cut in 0..length {
+                prop_assert_eq!(whole(&bytes[..cut]), Ok(None), "{} bytes", cut);
+            }
+            bytes.extend_from_slice(&rest);
+            prop_assert_eq!(whole(&bytes), Ok(Some(length)));
+        }
     }
 
     #[test]
@@ -312,12 +350,9 @@ proptest! {
     #[test]
     fn no_bytes_make_the_parsers_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let text = [b"GET / HTTP/1.1\r\n".as_slice(), &bytes, b"\r\n\r\n"].concat();
-        if let Ok(Some(length)) = Scanner::default().scan(&text) {
-            let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-            let _ = request::parse(&text[..length], &mut storage, LIMITS);
-            let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-            let _ = response::parse(&text[..length], &mut storage, false);
-        }
+        let _ = Scanner::default().scan(&text);
+        let _ = request::parse(&text, &mut Lines::new(), LIMITS);
+        let _ = response::parse(&text, &mut Lines::new(), false);
         let _ = decode(&bytes, 7);
     }
 

@@ -1,22 +1,24 @@
 use super::*;
+use crate::proxy::h1::line::Lines;
 use crate::proxy::h1::request::{self, Limits};
-use crate::proxy::h1::{FIELDS_MAX, response};
-use std::mem::MaybeUninit;
+use crate::proxy::h1::response;
 
 fn forwarded(text: &str, trusted: bool, edits: &HeaderEdits) -> Vec<String> {
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut lines = Lines::new();
     let limits = Limits {
         headers_max: 100,
         target_bytes_max: 8192,
     };
-    let head = request::parse(text.as_bytes(), &mut storage, limits).expect("a good head");
+    let head = request::parse(text.as_bytes(), &mut lines, limits)
+        .expect("a good head")
+        .expect("a whole head");
     let mut out = Vec::new();
     let forwarding = Forwarding {
         peer: b"192.0.2.7",
         trusted,
         random: (1, 2),
     };
-    let id = write_request(&mut out, &head, head.target.as_bytes(), edits, &forwarding);
+    let id = write_request(&mut out, &head, head.target, edits, &forwarding);
     let text = String::from_utf8(out).expect("text");
     assert!(text.ends_with("\r\n\r\n"));
     let mut lines: Vec<String> = text.trim_end().split("\r\n").map(str::to_owned).collect();
@@ -187,13 +189,14 @@ fn what_a_route_sets_or_removes_comes_once_or_not_at_all_in_any_spelling() {
 
 #[test]
 fn an_ipv6_client_is_quoted_in_forwarded() {
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut lines = Lines::new();
     let limits = Limits {
         headers_max: 100,
         target_bytes_max: 8192,
     };
-    let head = request::parse(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut storage, limits)
-        .expect("a good head");
+    let head = request::parse(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut lines, limits)
+        .expect("a good head")
+        .expect("a whole head");
     let mut out = Vec::new();
     let forwarding = Forwarding {
         peer: b"2001:db8::1",
@@ -212,12 +215,14 @@ fn an_ipv6_client_is_quoted_in_forwarded() {
 fn the_client_behind_trusted_proxies_is_the_rightmost_stranger() {
     let behind = |chain: &str| {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {chain}\r\n\r\n");
-        let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+        let mut lines = Lines::new();
         let limits = Limits {
             headers_max: 100,
             target_bytes_max: 8192,
         };
-        let head = request::parse(text.as_bytes(), &mut storage, limits).expect("a good head");
+        let head = request::parse(text.as_bytes(), &mut lines, limits)
+            .expect("a good head")
+            .expect("a whole head");
         let trusted = ["10.0.0.0/8".parse().expect("a network")];
         client_behind(&head, &trusted, "10.0.0.1".parse().expect("an address")).to_string()
     };
@@ -229,8 +234,10 @@ fn the_client_behind_trusted_proxies_is_the_rightmost_stranger() {
 #[test]
 fn a_response_loses_hop_by_hop_fields_and_its_old_framing() {
     let text = b"HTTP/1.1 200 Fine\r\nConnection: X-Hop\r\nX-Hop: 1\r\nTransfer-Encoding: chunked\r\nX-Upstream: forged\r\nSet-Cookie: a=b\r\n\r\n";
-    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let head = response::parse(text, &mut storage, false).expect("a good head");
+    let mut lines = Lines::new();
+    let head = response::parse(text, &mut lines, false)
+        .expect("a good head")
+        .expect("a whole head");
     let mut out = Vec::new();
     let change = ResponseChange {
         version: Version::Http10,
