@@ -18,6 +18,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod lab;
+pub mod lack;
 pub mod prober;
 pub mod proxy;
 pub mod snapshot;

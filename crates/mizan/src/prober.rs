@@ -11,6 +11,7 @@ mod schedule;
 mod tcp;
 
 use crate::clock;
+use crate::lack::is_our_lack;
 use crate::snapshot::{Current, HealthCheck, ProbeKind, Snapshot};
 use mizan_core::backend::{Address, Backend};
 use mizan_core::pool::{Pool, ProbeResult};
@@ -77,9 +78,7 @@ impl Fault {
         match code {
             Some(Errno::CONNREFUSED) if operation == "connect" => Self::Refused("connect refused"),
             Some(Errno::NOENT) if operation == "connect" => Self::Refused("no such socket"),
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                Self::Ours(std::io::Error::new(error.kind(), error.to_string()))
-            }
+            Some(code) if is_our_lack(error) => Self::Ours(code.into()),
             Some(Errno::CONNRESET | Errno::PIPE) => {
                 Self::Connection(format!("connection reset at {operation}"))
             }

@@ -1,7 +1,7 @@
 //! The workers and their listening sockets.
 
 use super::AppError;
-use crate::proxy::listen;
+use crate::proxy::listen::{self, OpenCount};
 use crate::proxy::worker::{self, Message, Padded, Shared};
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
 use crate::telemetry::{AccessLog, Metrics};
@@ -90,8 +90,9 @@ impl Fleet {
     /// Accepts on sockets that were opened.
     pub(super) fn listen(&mut self, opened: Opened) {
         for (bind, sockets) in opened {
+            let open = OpenCount::default();
             for (mailbox, socket) in self.shared.mailboxes.iter().zip(sockets) {
-                let _ = mailbox.send(Message::Listen(bind.clone(), socket));
+                let _ = mailbox.send(Message::Listen(bind.clone(), socket, open.clone()));
             }
             self.open.push(bind);
         }

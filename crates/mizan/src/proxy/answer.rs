@@ -8,12 +8,14 @@ use super::headers;
 use super::plan::Plan;
 use super::record::Outcome;
 use super::worker::Worker;
+use crate::clock;
 use crate::snapshot::route::{Action, Route};
 use crate::telemetry::json::push_number;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::UNIX_EPOCH;
 
 /// Seconds after which a client may come back to a pool that has no room or no backend.
 const RETRY_AFTER_SECONDS: &[u8] = b"1";
@@ -143,12 +145,18 @@ fn write(
         push_number(out, body.len() as u64);
         out.extend_from_slice(b"\r\n");
     }
+    // RFC 9110 §6.6.1: whoever has a clock dates what it makes.
+    let date = httpdate::fmt_http_date(UNIX_EPOCH + clock::wall());
+    headers::line(out, b"Date", date.as_bytes());
+    if !plan.request_id().is_empty() {
+        headers::line(out, b"X-Request-Id", plan.request_id());
+    }
     if reason == Reason::Redirect {
         headers::line(out, b"Location", &plan.location);
     }
     if matches!(
         reason,
-        Reason::NoBackend | Reason::QueueFull | Reason::QueueTimeout
+        Reason::NoBackend | Reason::QueueFull | Reason::QueueTimeout | Reason::NoResources
     ) {
         headers::line(out, b"Retry-After", RETRY_AFTER_SECONDS);
     }

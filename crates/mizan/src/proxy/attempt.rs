@@ -11,7 +11,6 @@ use super::h1::response;
 use super::h1::scan::Scanner;
 use super::h1::{Framing, HeadError, Version};
 use super::headers::{self, ResponseChange};
-use super::plan::Plan;
 use super::record::Outcome;
 use super::relay::Response;
 use super::transport::Transport;
@@ -58,22 +57,22 @@ impl Deadlines {
 pub(super) async fn response(
     down: &mut Downstream,
     request: &Request<'_>,
-    plan: &Plan,
     upload: &mut Upload,
     up: &mut Upstream<'_>,
     (outcome, may_retry): (&mut Outcome<'_>, bool),
 ) -> Result<Response, Failed> {
+    let plan = request.plan;
     let mut wait = Wait::new(down, request);
     let mut interim = 0;
     loop {
-        if let Err(reason) = wait.more(down, request, plan, upload, up).await {
+        if let Err(reason) = wait.more(down, request, upload, up).await {
             return Err(classify(reason, up, upload, interim > 0).await);
         }
         let Some(input) = wait.input.as_mut() else {
             return Err(Failed::delivered(Reason::Reset));
         };
         let mut out = request.worker.scratch();
-        let translated = translate(input.unread(), &mut out, down, request, plan, upload, up);
+        let translated = translate(input.unread(), &mut out, down, request, upload, up);
         let head =
             match translated.map_err(|error| Failed::delivered(Reason::BadResponse(error)))? {
                 Some((head, length)) => {
@@ -92,7 +91,7 @@ pub(super) async fn response(
             };
         if head.status >= 200 {
             let may_retry = may_retry && interim == 0;
-            if may_retry && is_retried(&head, request, plan, upload) {
+            if may_retry && is_retried(&head, request, upload) {
                 return Err(Failed::delivered(Reason::RetryStatus(head.status)));
             }
             return Ok(Response::new(head, wait.input, out));
@@ -118,9 +117,9 @@ pub(super) async fn response(
 }
 
 /// Whether the pool's retry rule names this status, and everything else allows another try. Draws on the budget.
-fn is_retried(head: &Head, request: &Request<'_>, plan: &Plan, upload: &Upload) -> bool {
+fn is_retried(head: &Head, request: &Request<'_>, upload: &Upload) -> bool {
     request.pool.retry.on.statuses.contains(&head.status)
-        && plan.idempotent
+        && request.plan.idempotent
         && upload.is_replayable()
         && request
             .pool
@@ -147,10 +146,10 @@ fn translate(
     out: &mut Vec<u8>,
     down: &Downstream,
     request: &Request<'_>,
-    plan: &Plan,
     upload: &Upload,
     up: &Upstream<'_>,
 ) -> Result<Option<(Head, usize)>, HeadError> {
+    let plan = request.plan;
     let mut lines = Lines::new();
     let Some(head) = response::parse(bytes, &mut lines, plan.is_head)? else {
         return Ok(None);
@@ -225,13 +224,13 @@ impl Wait {
         &mut self,
         down: &mut Downstream,
         request: &Request<'_>,
-        plan: &Plan,
         upload: &mut Upload,
         up: &mut Upstream<'_>,
     ) -> Result<(), Reason> {
+        let head = &request.plan.head;
         std::future::poll_fn(|cx| {
             if !self.is_sent && !self.is_refused {
-                let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
+                let progress = upload.poll(cx, head, down, &mut up.transport, request.worker);
                 if let Progress::Refused(error) = progress {
                     up.end.note(error);
                 }

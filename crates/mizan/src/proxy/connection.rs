@@ -5,7 +5,7 @@
 
 use super::buffer::Buffer;
 use super::exchange;
-use super::listen::Accepted;
+use super::listen::{Accepted, Counted};
 use super::timer::Timer;
 use super::transport::Transport;
 use super::worker::Worker;
@@ -70,15 +70,20 @@ impl PeerText {
 
 impl Downstream {
     /// Ties an accepted socket to this worker's runtime.
-    fn new(worker: &Worker, accepted: Accepted) -> std::io::Result<Self> {
-        let transport = adopt(accepted.socket, accepted.peer.is_none())?;
+    fn new(
+        worker: &Worker,
+        socket: OwnedFd,
+        peer: Option<SocketAddr>,
+        listener: Arc<Listener>,
+    ) -> std::io::Result<Self> {
+        let transport = adopt(socket, peer.is_none())?;
         Ok(Self {
             transport,
             input: None,
             timer: Timer::new(&worker.wheel),
-            listener: accepted.listener,
+            listener,
             requests: 0,
-            peer: accepted.peer,
+            peer,
             peer_text: None,
             idle_until_ms: 0,
         })
@@ -130,8 +135,14 @@ pub(super) enum Next {
 ///
 /// Not an `async fn`: what such a one takes and moves on has a place in its future for as long as that lives.
 pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Future<Output = ()>> {
-    let open = Open::new(&worker, &accepted.listener);
-    let mut down = Downstream::new(&worker, accepted).ok()?;
+    let Accepted {
+        socket,
+        peer,
+        listener,
+        counted,
+    } = accepted;
+    let open = Open::new(&worker, &listener, counted);
+    let mut down = Downstream::new(&worker, socket, peer, listener).ok()?;
     // The first head is due within its time-out of the connection, not within the idle time.
     down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
     Some(async move {
@@ -158,16 +169,18 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
 struct Open {
     worker: Rc<Worker>,
     listener: Arc<Listener>,
+    _counted: Counted,
 }
 
 impl Open {
-    fn new(worker: &Rc<Worker>, listener: &Arc<Listener>) -> Self {
+    fn new(worker: &Rc<Worker>, listener: &Arc<Listener>, counted: Counted) -> Self {
         let series = &worker.in_force().series;
         let index = series.listener_index(&listener.name);
         series.listener(index).connections_accepted.add(1);
         Self {
             worker: Rc::clone(worker),
             listener: Arc::clone(listener),
+            _counted: counted,
         }
     }
 }

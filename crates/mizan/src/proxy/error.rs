@@ -43,6 +43,8 @@ pub(super) enum Reason {
     ConnectRefused,
     ConnectTimeout,
     ConnectError,
+    /// Mizan itself lacks descriptors, memory or ports for another connection.
+    NoResources,
     /// Closed or reset before a response.
     Reset,
     /// Closed or reset on a connection that had been idle.
@@ -82,7 +84,7 @@ impl Reason {
             Self::NoRoute => 404,
             Self::Redirect => 302,
             Self::Respond => 200,
-            Self::NoBackend | Self::QueueFull | Self::QueueTimeout => 503,
+            Self::NoBackend | Self::QueueFull | Self::QueueTimeout | Self::NoResources => 503,
             Self::ConnectRefused
             | Self::ConnectError
             | Self::Reset
@@ -123,6 +125,7 @@ impl Reason {
             Self::ConnectRefused => "connect_refused",
             Self::ConnectTimeout => "connect_timeout",
             Self::ConnectError => "connect_error",
+            Self::NoResources => "no_resources",
             Self::Reset => "reset_before_response",
             Self::PoolReuse => "pool_reuse",
             Self::BadResponse(_) => "bad_response",
@@ -134,6 +137,15 @@ impl Reason {
             Self::ResponseCut => "response_cut",
             Self::RequestTimeout | Self::ClientTimeout => "request_timeout",
             Self::RetryStatus(_) => "retry_status",
+        }
+    }
+
+    /// The broken rule behind a code that stands for many.
+    pub(super) fn detail(self) -> Option<&'static str> {
+        match self {
+            Self::BadResponse(error) => Some(error.code()),
+            Self::Chunk(error) | Self::BadResponseChunk(error) => Some(error.code()),
+            _ => None,
         }
     }
 

@@ -228,17 +228,13 @@ async fn exchange(
     }
     let after = match decision {
         Decision::Forward(route, pool) => {
-            forward::forward(
-                down,
-                worker,
-                &in_force,
-                &mut plan,
-                (route, pool),
-                &mut outcome,
-            )
-            .await
+            forward::forward(down, worker, &in_force, &plan, (route, pool), &mut outcome).await
         }
         Decision::Answer(route, reason) => {
+            outcome.route = route.map(|route| &**route);
+            outcome.place = in_force
+                .series
+                .place(route.map(|route| route.index), None, "");
             let keep = answer::keeps(&plan, reason);
             answer::send(down, worker, &plan, route, reason, keep, &mut outcome).await
         }

@@ -6,14 +6,15 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
 use super::plan::{self, Plan};
+use super::queue;
 use super::record::Outcome;
 use super::relay;
 use super::upload::Upload;
 use super::upstream::{self, End, Upstream};
 use super::worker::{InForce, Worker};
 use crate::clock;
-use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
+use crate::snapshot::{Pool, Waiters};
 use crate::telemetry::cause::{Cause, RetryCause};
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
@@ -30,6 +31,7 @@ pub(super) const TRIES_MAX: usize = 8;
 pub(super) struct Request<'s> {
     pub(super) worker: &'s Rc<Worker>,
     pub(super) in_force: &'s InForce,
+    pub(super) plan: &'s Plan,
     pub(super) route: &'s Route,
     pub(super) pool: &'s Arc<Pool>,
     pub(super) deadlines: Deadlines,
@@ -78,7 +80,7 @@ pub(super) async fn forward<'s>(
     down: &mut Downstream,
     worker: &'s Rc<Worker>,
     in_force: &'s InForce,
-    plan: &mut Plan,
+    plan: &'s Plan,
     (route, pool): (&'s Arc<Route>, &'s Arc<Pool>),
     outcome: &mut Outcome<'s>,
 ) -> After {
@@ -86,6 +88,7 @@ pub(super) async fn forward<'s>(
     let request = Request {
         worker,
         in_force,
+        plan,
         route,
         pool,
         deadlines,
@@ -95,7 +98,7 @@ pub(super) async fn forward<'s>(
     let mut upload = Upload::new(plan, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
     let result = match upload.begin(down) {
-        Ok(()) => tries(down, &request, plan, &mut upload, outcome).await,
+        Ok(()) => tries(down, &request, &mut upload, outcome).await,
         Err(reason) => Err(reason),
     };
     outcome.bytes_in += upload.read;
@@ -125,7 +128,6 @@ pub(super) async fn forward<'s>(
 async fn tries<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
-    plan: &Plan,
     upload: &mut Upload,
     outcome: &mut Outcome<'s>,
 ) -> Result<After, Reason> {
@@ -144,8 +146,9 @@ async fn tries<'s>(
         } else {
             clock::now()
         };
-        let claim = match pick(down, request, plan, (tried.ids(), upload.is_read()), now).await {
-            Ok(claim) => claim,
+        let (held, started) = match pick(down, request, (tried.ids(), upload.is_read()), now).await
+        {
+            Ok(picked) => picked,
             Err(reason) => {
                 // A status that was to be retried is gone; what stopped the retry is the answer.
                 let before = last.map(|failed| failed.reason);
@@ -154,16 +157,27 @@ async fn tries<'s>(
                     .unwrap_or(reason));
             }
         };
-        let backend = claim.backend();
+        let backend = held.claim.backend();
         tried.note(backend);
         outcome.tries += 1;
+        if request.in_force.snapshot.settings.access_log.is_some() {
+            outcome.backend = Some(Arc::clone(backend));
+        }
         outcome.place =
             request
                 .in_force
                 .series
                 .place(Some(request.route.index), Some(pool), backend.version());
         let may_retry = outcome.tries < tries_max as u32;
-        match one_try(down, request, plan, upload, &claim, (outcome, may_retry)).await {
+        match one_try(
+            down,
+            request,
+            upload,
+            (backend, started),
+            (outcome, may_retry),
+        )
+        .await
+        {
             Ok(after) => {
                 if let Some(cause) = last.and_then(|failed| unreached(failed.reason)) {
                     request.in_force.series.pool(outcome.place).rescued(cause);
@@ -171,8 +185,7 @@ async fn tries<'s>(
                 return Ok(after);
             }
             Err(failed) => {
-                if !may_retry || !is_safe(&failed, plan, pool, upload) || !has_budget(&failed, pool)
-                {
+                if !may_retry || !is_safe(&failed, request, upload) || !has_budget(&failed, pool) {
                     return Err(failed.reason);
                 }
                 request
@@ -180,7 +193,7 @@ async fn tries<'s>(
                     .series
                     .pool(outcome.place)
                     .retried(retry_cause(failed.reason));
-                drop(claim);
+                drop(held);
                 upload.rewind();
                 last = Some(failed);
                 back_off(pool, outcome.tries).await;
@@ -193,17 +206,10 @@ async fn tries<'s>(
 async fn one_try<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
-    plan: &Plan,
     upload: &mut Upload,
-    claim: &Claim,
+    (backend, started): (&Backend, Instant),
     (outcome, may_retry): (&mut Outcome<'s>, bool),
 ) -> Result<After, Failed> {
-    let backend = claim.backend();
-    let started = if outcome.tries == 1 {
-        outcome.decided
-    } else {
-        clock::now()
-    };
     let mut up = match connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
@@ -214,8 +220,7 @@ async fn one_try<'s>(
             });
         }
     };
-    let answered =
-        attempt::response(down, request, plan, upload, &mut up, (outcome, may_retry)).await;
+    let answered = attempt::response(down, request, upload, &mut up, (outcome, may_retry)).await;
     let mut response = match answered {
         Ok(response) => response,
         Err(failed) => {
@@ -227,24 +232,22 @@ async fn one_try<'s>(
     let latency = clock::now().saturating_since(started);
     outcome.status = response.status;
     outcome.upstream = Some(latency);
-    if request.in_force.snapshot.settings.access_log.is_some() {
-        outcome.backend = Some(Arc::clone(backend));
-    }
     request
         .in_force
         .series
         .pool(outcome.place)
         .latency
         .record(latency);
-    let relayed = relay::relay(down, request, plan, upload, &mut up, &mut response).await;
+    let relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
     outcome.bytes_out += response.written;
     match relayed {
         Ok(()) => {
             let ended = clock::now();
             outcome.ended = Some(ended);
             observe_answer(request, backend, response.status, (latency, ended));
-            let clean =
-                response.keep_upstream && upload.is_sent(&plan.head) && !response.has_rest();
+            let clean = response.keep_upstream
+                && upload.is_sent(&request.plan.head)
+                && !response.has_rest();
             let now_ms = down.timer.now_ms();
             if clean {
                 request.worker.upstreams.put(up, request.pool, now_ms);
@@ -252,7 +255,7 @@ async fn one_try<'s>(
             Ok(match (response.keep_downstream, upload.is_read()) {
                 (true, true) => After::Keep,
                 // Where the client wanted to go on it may be sending: a close would be a reset.
-                (false, true) if plan.wants_keep_alive => After::Linger,
+                (false, true) if request.plan.wants_keep_alive => After::Linger,
                 (false, true) => After::Close,
                 (_, false) => After::Linger,
             })
@@ -299,32 +302,52 @@ async fn connect<'c>(
     })
 }
 
-/// A backend, waiting in the pool's queue while all are full.
-async fn pick(
+/// A backend's place for one request; whoever waits for one is woken when it is given back.
+pub(super) struct Held<'p> {
+    claim: Claim,
+    // Dropped after `claim`: fields go in their order.
+    _wake: Wake<'p>,
+}
+
+struct Wake<'p>(&'p Waiters);
+
+impl Drop for Wake<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+/// A backend and when it was picked, after a wait in the pool's queue if all are full.
+async fn pick<'s>(
     down: &mut Downstream,
-    request: &Request<'_>,
-    plan: &Plan,
+    request: &Request<'s>,
     (tried, is_whole): (&[u64], bool),
     now: Instant,
-) -> Result<Claim, Reason> {
+) -> Result<(Held<'s>, Instant), Reason> {
     let pool = request.pool;
-    let attempt = |now| {
-        let pick = Pick {
+    let look = |now| {
+        let claim = pool.core.pick(&Pick {
             now,
             random: clock::random(),
-            hash: plan.hash,
+            hash: request.plan.hash,
             tried,
-        };
-        pool.core.pick(&pick)
+        })?;
+        let _wake = Wake(&pool.waiters);
+        Ok((Held { claim, _wake }, now))
     };
-    match attempt(now) {
-        Ok(claim) => Ok(claim),
+    // Who came first is served first.
+    let first = match pool.waiters.count() {
+        0 => look(now),
+        _ => Err(NoPick::Saturated),
+    };
+    match first {
+        Ok(picked) => Ok(picked),
         Err(NoPick::Empty | NoPick::NoneUsable) => Err(Reason::NoBackend),
         Err(NoPick::Saturated) => {
-            let Some(_place) = pool.waiters.enter(pool.queue.requests_max) else {
+            let Some(waiting) = pool.waiters.enter(pool.queue.requests_max) else {
                 return Err(Reason::QueueFull);
             };
-            super::queue::wait(down, request, is_whole, || attempt(clock::now())).await
+            queue::wait(down, request, is_whole, &waiting, || look(clock::now())).await
         }
     }
 }
@@ -366,19 +389,20 @@ fn observe_answer(
 }
 
 /// Whether sending it again cannot do anything twice that must be done once.
-fn is_safe(failed: &Failed, plan: &Plan, pool: &Pool, upload: &Upload) -> bool {
+fn is_safe(failed: &Failed, request: &Request<'_>, upload: &Upload) -> bool {
     if !upload.is_replayable() {
         return false;
     }
     if failed.undelivered {
         return true;
     }
-    plan.idempotent
+    let on = &request.pool.retry.on;
+    request.plan.idempotent
         && match failed.reason {
             Reason::Reset | Reason::PoolReuse | Reason::BadResponse(_) | Reason::BadInterim => {
-                pool.retry.on.reset
+                on.reset
             }
-            Reason::ResponseTimeout => pool.retry.on.timeout,
+            Reason::ResponseTimeout => on.timeout,
             Reason::RetryStatus(_) => true,
             _ => false,
         }
@@ -405,7 +429,9 @@ fn unreached(reason: Reason) -> Option<Cause> {
     match reason {
         Reason::NoBackend => Some(Cause::NoBackend),
         Reason::QueueFull | Reason::QueueTimeout => Some(Cause::QueueFull),
-        Reason::ConnectRefused | Reason::ConnectError => Some(Cause::ConnectRefused),
+        Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
+            Some(Cause::ConnectRefused)
+        }
         Reason::ConnectTimeout => Some(Cause::ConnectTimeout),
         Reason::Reset => Some(Cause::ResetBeforeResponse),
         Reason::PoolReuse => Some(Cause::PoolReuse),
@@ -415,7 +441,9 @@ fn unreached(reason: Reason) -> Option<Cause> {
 
 fn retry_cause(reason: Reason) -> RetryCause {
     match reason {
-        Reason::ConnectRefused | Reason::ConnectError => RetryCause::ConnectRefused,
+        Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
+            RetryCause::ConnectRefused
+        }
         Reason::ConnectTimeout => RetryCause::ConnectTimeout,
         Reason::PoolReuse => RetryCause::PoolReuse,
         Reason::ResponseTimeout => RetryCause::Timeout,

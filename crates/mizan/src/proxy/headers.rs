@@ -11,6 +11,8 @@ use std::net::IpAddr;
 
 /// Longest `X-Request-Id` that is taken over.
 const REQUEST_ID_MAX: usize = 128;
+/// W3C Trace Context §3.2, in the case that it recommends.
+const TRACEPARENT: &[u8] = b"traceparent";
 /// Room for the fields that Mizan adds, but for a route's.
 const ADDED_BYTES: usize = 512;
 /// The name under which Mizan appears in `Via` (RFC 9110 §7.6.3).
@@ -69,7 +71,11 @@ pub fn write_request(
                 }
             }
             Field::Traceparent if !is_traceparent(value) => {}
-            Field::Traceparent => passing.pass_once(out, line, &mut kept.trace),
+            Field::Traceparent if kept.trace => {}
+            Field::Traceparent => {
+                kept.trace = true;
+                passing.write(out, TRACEPARENT, value);
+            }
             _ if head.is_listed(line.name) => {}
             _ => passing.pass(out, line),
         }
@@ -249,8 +255,9 @@ fn add_forwarding(
         line(out, b"Via", VIA);
     }
     if !kept.trace {
-        // W3C Trace Context §3.2: version 00, not sampled: whether to sample is the application's decision.
-        out.extend_from_slice(b"traceparent: 00-");
+        // Version 00, not sampled: whether to sample is the application's decision.
+        out.extend_from_slice(TRACEPARENT);
+        out.extend_from_slice(b": 00-");
         hex(out, forwarding.random.1);
         hex(out, forwarding.random.0 | 1);
         out.extend_from_slice(b"-");
@@ -260,6 +267,15 @@ fn add_forwarding(
         );
         out.extend_from_slice(b"-00\r\n");
     }
+}
+
+/// The value of `traceparent` in a head that [`write_request`] wrote; empty if it has none.
+pub(super) fn traceparent(head: &[u8]) -> &[u8] {
+    let mut lines = head.split(|byte| *byte == b'\n');
+    lines
+        .find_map(|line| line.strip_prefix(TRACEPARENT)?.strip_prefix(b": "))
+        .and_then(|value| value.strip_suffix(b"\r"))
+        .unwrap_or_default()
 }
 
 /// What a response's head is changed by.

@@ -1,18 +1,19 @@
 //! Accepting: sockets with `SO_REUSEPORT` for each worker, evened out by handing connections over.
 
 use super::worker::{Message, Worker};
+use crate::lack::is_our_lack;
 use crate::snapshot::{Bind, Listener};
 use crate::telemetry::cause::ConnectionRefusal;
 use crate::telemetry::logging::OncePerSecond;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -22,6 +23,31 @@ const REST: Duration = Duration::from_millis(500);
 /// The same when `connections_max` is reached.
 const FULL_REST: Duration = Duration::from_millis(50);
 
+/// The client connections of one listener that are open, over all workers.
+#[derive(Clone, Debug, Default)]
+pub struct OpenCount(Arc<AtomicUsize>);
+
+impl OpenCount {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn count_one(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Counted(self.clone())
+    }
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Counted(OpenCount);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// An accepted client connection, not yet tied to a runtime.
 #[derive(Debug)]
 pub struct Accepted {
@@ -29,6 +55,7 @@ pub struct Accepted {
     /// `None`: a Unix socket.
     pub(super) peer: Option<SocketAddr>,
     pub(super) listener: Arc<Listener>,
+    pub(super) counted: Counted,
 }
 
 /// Opens one worker's socket for `listener`. All workers bind to one address; the kernel spreads connections.
@@ -88,6 +115,7 @@ pub(super) async fn accept_loop(
     worker: Rc<Worker>,
     bind: Bind,
     socket: OwnedFd,
+    open: OpenCount,
     mut stopped: watch::Receiver<bool>,
 ) {
     let Ok(socket) = super::sys::watch_listening(socket) else {
@@ -101,7 +129,7 @@ pub(super) async fn accept_loop(
             ready = socket.readable() => ready,
         };
         let Ok(mut ready) = ready else { break };
-        match accept_some(&worker, &bind, socket.get_ref()) {
+        match accept_some(&worker, &bind, socket.get_ref(), &open) {
             Drained::Empty => ready.clear_ready(),
             Drained::More => {}
             Drained::Full => rest(&worker, FULL_REST, &mut stopped).await,
@@ -113,7 +141,7 @@ pub(super) async fn accept_loop(
         // The connections just accepted get their turn before the next.
         tokio::task::yield_now().await;
     }
-    while let Drained::More = accept_some(&worker, &bind, socket.get_ref()) {}
+    while let Drained::More = accept_some(&worker, &bind, socket.get_ref(), &open) {}
 }
 
 fn say_no_descriptors(bind: &Bind) {
@@ -147,13 +175,13 @@ enum Drained {
 }
 
 /// Accepts a bounded number, so that a flood of connections does not starve those being served.
-fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd) -> Drained {
+fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd, open: &OpenCount) -> Drained {
     let in_force = worker.in_force();
     let Some(listener) = Worker::listener(&in_force.snapshot, bind) else {
         return drop_all(socket);
     };
     for _ in 0..16 {
-        if worker.shared.connections() >= listener.connections_max {
+        if open.get() >= listener.connections_max {
             in_force
                 .series
                 .listener(listener.index)
@@ -166,23 +194,25 @@ fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd) -> Drained {
         ) {
             Ok((client, address)) => {
                 let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
-                admit(
-                    worker,
-                    &in_force,
-                    Accepted {
-                        socket: client,
-                        peer,
-                        listener: Arc::clone(&listener),
-                    },
-                );
+                if listener.networks.permits(peer.map(|peer| peer.ip())) {
+                    admit(
+                        worker,
+                        Accepted {
+                            socket: client,
+                            peer,
+                            listener: Arc::clone(&listener),
+                            counted: open.count_one(),
+                        },
+                    );
+                } else {
+                    in_force
+                        .series
+                        .listener(listener.index)
+                        .refused(ConnectionRefusal::Network);
+                }
             }
             Err(rustix::io::Errno::AGAIN) => return Drained::Empty,
-            Err(
-                rustix::io::Errno::MFILE
-                | rustix::io::Errno::NFILE
-                | rustix::io::Errno::NOBUFS
-                | rustix::io::Errno::NOMEM,
-            ) => {
+            Err(error) if is_our_lack(&error.into()) => {
                 in_force
                     .series
                     .listener(listener.index)
@@ -202,13 +232,8 @@ fn drop_all(socket: &OwnedFd) -> Drained {
     Drained::Empty
 }
 
-fn admit(worker: &Rc<Worker>, in_force: &super::worker::InForce, accepted: Accepted) {
-    let cells = in_force.series.listener(accepted.listener.index);
-    let address: Option<IpAddr> = accepted.peer.map(|peer| peer.ip());
-    if !accepted.listener.networks.permits(address) {
-        cells.refused(ConnectionRefusal::Network);
-        return;
-    }
+/// Gives the connection to the worker with the fewest.
+fn admit(worker: &Rc<Worker>, accepted: Accepted) {
     let chosen = worker.shared.assign(worker.index);
     if chosen == worker.index {
         worker.serve(accepted);

@@ -81,6 +81,13 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The request's identifier; empty while it goes to no backend.
+    pub(super) fn request_id(&self) -> &[u8] {
+        self.head.get(self.request_id.clone()).unwrap_or_default()
+    }
+}
+
 /// Decides on the head `bytes`, and fills `plan`.
 pub(super) fn decide<'s>(
     bytes: &[u8],

@@ -4,45 +4,54 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::Request;
 use super::watch::Watch;
-use mizan_core::pool::{Claim, NoPick};
+use crate::snapshot::Waiting;
+use mizan_core::pool::NoPick;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Between two looks for room. Claims are released on every worker; a look costs less than a wake-up of all
-/// waiters at each release would.
-const LOOK: Duration = Duration::from_millis(2);
+/// A place that is given back calls who waits longest. Room also comes by other ways (a backend that is back, a
+/// reload), which call nobody: the first in the line looks by itself this often.
+const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits until `attempt` finds room, the queue's time-out, or the client's end. The client is watched once its
+/// Waits until `look` finds room, the queue's time-out, or the client's end. The client is watched once its
 /// request is whole: before, what it sends is the body, which is the upload's to read.
-pub(super) async fn wait(
+pub(super) async fn wait<T>(
     down: &mut Downstream,
     request: &Request<'_>,
     is_whole: bool,
-    attempt: impl Fn() -> Result<Claim, NoPick>,
-) -> Result<Claim, Reason> {
+    waiting: &Waiting<'_>,
+    look: impl Fn() -> Result<T, NoPick>,
+) -> Result<T, Reason> {
     let mut watch = Watch::default();
-    down.timer.set_at(
-        down.timer
-            .deadline_after(request.pool.queue.timeout)
-            .min(request.deadlines.request_ms),
-    );
+    let deadline_ms = down
+        .timer
+        .deadline_after(request.pool.queue.timeout)
+        .min(request.deadlines.request_ms);
     loop {
-        let mut look = std::pin::pin!(tokio::time::sleep(LOOK));
+        let look_again_ms = down.timer.deadline_after(LOOK);
+        down.timer.set_at(deadline_ms.min(look_again_ms));
         let end = std::future::poll_fn(|cx| {
             if is_whole && let Some(reason) = watch.poll(cx, down, request.worker) {
                 return Poll::Ready(Some(reason));
             }
-            if down.timer.poll_expired(cx) {
-                return Poll::Ready(Some(Reason::QueueTimeout));
+            if waiting.poll_called(cx).is_ready() {
+                return Poll::Ready(None);
             }
-            look.as_mut().poll(cx).map(|()| None)
+            if !down.timer.poll_expired(cx) {
+                return Poll::Pending;
+            }
+            let is_over = deadline_ms <= down.timer.now_ms();
+            Poll::Ready(is_over.then_some(Reason::QueueTimeout))
         })
         .await;
         if let Some(reason) = end {
             return Err(reason);
         }
-        match attempt() {
-            Ok(claim) => return Ok(claim),
+        if !waiting.is_first() {
+            continue;
+        }
+        match look() {
+            Ok(found) => return Ok(found),
             Err(NoPick::Saturated) => {}
             Err(NoPick::Empty | NoPick::NoneUsable) => return Err(Reason::NoBackend),
         }

@@ -3,6 +3,7 @@
 use super::connection::Downstream;
 use super::error::Reason;
 use super::h1::Version;
+use super::headers;
 use super::plan::Plan;
 use super::worker::{InForce, Worker};
 use crate::clock;
@@ -32,9 +33,9 @@ pub(super) struct Outcome<'s> {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) tries: u32,
-    /// From the last try's start to its response head.
+    /// From the last try's pick to the end of its response head.
     pub(super) upstream: Option<Duration>,
-    /// For the access log; not set without one.
+    /// The last one tried, for the access log; not set without one.
     pub(super) backend: Option<Arc<Backend>>,
     pub(super) route: Option<&'s Route>,
     pub(super) pool: Option<&'s Pool>,
@@ -118,6 +119,7 @@ pub(super) fn finished(
             },
             status: outcome.status,
             reason: outcome.reason.map(Reason::code),
+            detail: outcome.reason.and_then(Reason::detail),
             route: outcome.route.as_ref().map_or("", |route| &route.name),
             pool: outcome.pool.as_ref().map_or("", |pool| &pool.name),
             backend: backend.map_or("", |backend| backend.key()),
@@ -127,8 +129,8 @@ pub(super) fn finished(
             bytes_out: outcome.bytes_out,
             duration,
             upstream: outcome.upstream,
-            request_id: plan.head.get(plan.request_id.clone()).unwrap_or_default(),
-            traceparent: b"",
+            request_id: plan.request_id(),
+            traceparent: headers::traceparent(&plan.head),
         },
         settings,
     );

@@ -8,7 +8,6 @@ use super::forward::Request;
 use super::h1::Framing;
 use super::h1::chunked::Piece;
 use super::patience::Patience;
-use super::plan::Plan;
 use super::splice;
 use super::upload::{Progress, Upload};
 use super::upstream::Upstream;
@@ -49,20 +48,20 @@ pub(super) struct Response {
 pub(super) async fn relay(
     down: &mut Downstream,
     request: &Request<'_>,
-    plan: &Plan,
     upload: &mut Upload,
     up: &mut Upstream<'_>,
     response: &mut Response,
 ) -> Result<(), Reason> {
+    let head = &request.plan.head;
     response.take_input()?;
     if response.checked > 0 && response.checked <= COPY_MAX {
         response.copy_checked();
     }
-    let mut flow = Flow::new(upload.is_sent(&plan.head));
+    let mut flow = Flow::new(upload.is_sent(head));
     let result = loop {
         let step = std::future::poll_fn(|cx| {
             if !flow.upload_over {
-                let progress = upload.poll(cx, &plan.head, down, &mut up.transport, request.worker);
+                let progress = upload.poll(cx, head, down, &mut up.transport, request.worker);
                 flow.upload_over = matches!(
                     progress,
                     Progress::Sent | Progress::Refused(_) | Progress::Faulty(_)

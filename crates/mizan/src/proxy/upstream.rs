@@ -3,6 +3,7 @@
 use super::error::Reason;
 use super::timer::Timer;
 use super::transport::Transport;
+use crate::lack::is_our_lack;
 use crate::snapshot::Pool;
 use crate::telemetry::metrics::{BackendCounter, Metrics, OpenConnection};
 use mizan_core::backend::{Address, Backend};
@@ -186,7 +187,7 @@ impl Upstream<'_> {
 /// Connects to `backend`; `timer` bounds it.
 ///
 /// # Errors
-/// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`] or [`Reason::ConnectError`].
+/// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`], [`Reason::NoResources`] or [`Reason::ConnectError`].
 pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transport, Reason> {
     let connecting = async {
         match backend.address() {
@@ -206,6 +207,7 @@ pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transpor
         // A Unix socket's path that is gone is a backend that does not listen.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
         io::ErrorKind::TimedOut => Reason::ConnectTimeout,
+        _ if is_our_lack(&error) => Reason::NoResources,
         _ => Reason::ConnectError,
     })
 }

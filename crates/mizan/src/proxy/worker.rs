@@ -2,7 +2,7 @@
 
 use super::buffer::BufferPool;
 use super::connection;
-use super::listen::{self, Accepted};
+use super::listen::{self, Accepted, OpenCount};
 use super::timer::{TICK, Wheel};
 use super::upstream::Upstreams;
 use crate::clock;
@@ -93,8 +93,8 @@ impl Shared {
 /// What a worker is told.
 #[derive(Debug)]
 pub enum Message {
-    /// Accept on this socket, too.
-    Listen(Bind, std::os::fd::OwnedFd),
+    /// Accept on this socket, too; all workers' of one listener count together.
+    Listen(Bind, std::os::fd::OwnedFd, OpenCount),
     /// Empty the socket's accept queue, then close it; answered when that is done.
     Unlisten(Bind, oneshot::Sender<()>),
     /// A connection that another worker accepted.
@@ -279,13 +279,14 @@ async fn drive(worker: Rc<Worker>, mut mailbox: mpsc::UnboundedReceiver<Message>
 impl Worker {
     fn handle(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Listen(bind, socket) => {
+            Message::Listen(bind, socket, open) => {
                 let (stop, stopped) = watch::channel(false);
                 self.listening.borrow_mut().insert(bind.clone(), stop);
                 tokio::task::spawn_local(listen::accept_loop(
                     Rc::clone(self),
                     bind,
                     socket,
+                    open,
                     stopped,
                 ));
             }

@@ -2,8 +2,10 @@
 
 use mizan_core::backend::Member;
 use mizan_core::pool::PoolConfig;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A compiled pool. Its live half, `core`, is shared by all snapshots that have a pool of this name.
@@ -39,37 +41,121 @@ pub struct Pool {
     pub waiters: Arc<Waiters>,
 }
 
-/// The count of requests that wait for room in a pool.
+/// The requests that wait for room in a pool, in the order in which they came. Only the first looks for room; it is
+/// called when a place is given back.
 #[derive(Debug, Default)]
 pub struct Waiters {
+    /// The length of `line`, for those who only want to know whether anybody waits.
     count: AtomicUsize,
+    line: Mutex<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    /// By number, which grows.
+    waiting: BTreeMap<u64, Caller>,
+}
+
+/// How one who waits is called.
+#[derive(Debug, Default)]
+struct Caller {
+    is_called: bool,
+    waker: Option<Waker>,
+}
+
+impl Line {
+    fn call_first(&mut self) {
+        if let Some(mut first) = self.waiting.first_entry() {
+            let first = first.get_mut();
+            first.is_called = true;
+            if let Some(waker) = first.waker.take() {
+                waker.wake();
+            }
+        }
+    }
 }
 
 impl Waiters {
-    /// A place in the queue, given back when dropped; `None` if `requests_max` wait already.
+    /// A place in the line, given up when dropped; `None` if `requests_max` wait already.
     pub fn enter(&self, requests_max: usize) -> Option<Waiting<'_>> {
-        let enter = |count| (count < requests_max).then_some(count + 1);
-        self.count
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
-            .ok()
-            .map(|_| Waiting { waiters: self })
+        let mut line = self.line();
+        if line.waiting.len() >= requests_max {
+            return None;
+        }
+        let number = line.next;
+        line.next += 1;
+        let is_first = line.waiting.is_empty();
+        let caller = Caller {
+            // What came free before has called nobody.
+            is_called: is_first,
+            waker: None,
+        };
+        line.waiting.insert(number, caller);
+        self.count.store(line.waiting.len(), Ordering::SeqCst);
+        Some(Waiting {
+            waiters: self,
+            number,
+        })
+    }
+
+    /// A place is free: who has waited longest looks for it.
+    pub fn wake(&self) {
+        if self.count() > 0 {
+            self.line().call_first();
+        }
     }
 
     /// How many wait.
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place in a pool's queue.
+/// A place in a pool's line.
 #[derive(Debug)]
 pub struct Waiting<'w> {
     waiters: &'w Waiters,
+    number: u64,
+}
+
+impl Waiting<'_> {
+    /// Ready when this one was called; each call is told once.
+    pub fn poll_called(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut line = self.waiters.line();
+        let Some(caller) = line.waiting.get_mut(&self.number) else {
+            return Poll::Ready(());
+        };
+        if std::mem::take(&mut caller.is_called) {
+            return Poll::Ready(());
+        }
+        caller.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether nobody has waited longer.
+    pub fn is_first(&self) -> bool {
+        let line = self.waiters.line();
+        line.waiting.first_key_value().map(|(number, _)| *number) == Some(self.number)
+    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.waiters.count.fetch_sub(1, Ordering::Relaxed);
+        let was_first = self.is_first();
+        let mut line = self.waiters.line();
+        line.waiting.remove(&self.number);
+        self.waiters
+            .count
+            .store(line.waiting.len(), Ordering::SeqCst);
+        // There may be room for more than one.
+        if was_first {
+            line.call_first();
+        }
     }
 }
 

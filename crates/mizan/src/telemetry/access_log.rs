@@ -41,6 +41,8 @@ pub struct AccessRecord<'a> {
     pub status: u16,
     /// The reason code when Mizan made the answer itself, or cut it.
     pub reason: Option<&'static str>,
+    /// The broken rule, where the reason's code stands for many.
+    pub detail: Option<&'static str>,
     /// Route's name.
     pub route: &'a str,
     /// Pool's name.
@@ -57,7 +59,7 @@ pub struct AccessRecord<'a> {
     pub bytes_out: u64,
     /// From the request's first byte to the answer's last.
     pub duration: Duration,
-    /// From the last try's last byte sent to the end of the response head.
+    /// From the last try's pick to the end of its response head.
     pub upstream: Option<Duration>,
     /// `X-Request-Id`.
     pub request_id: &'a [u8],
@@ -131,6 +133,7 @@ impl AccessRecord<'_> {
         text(out, "protocol", self.protocol.as_bytes());
         number(out, "status", u64::from(self.status));
         text(out, "reason", self.reason.unwrap_or_default().as_bytes());
+        text(out, "detail", self.detail.unwrap_or_default().as_bytes());
         text(out, "route", self.route.as_bytes());
         text(out, "pool", self.pool.as_bytes());
         text(out, "backend", self.backend.as_bytes());

@@ -59,6 +59,7 @@ struct Scrape<'a> {
     metrics: &'a Metrics,
     totals: Totals,
     pools: Vec<(Arc<str>, PoolStatus)>,
+    snapshot: &'a Snapshot,
 }
 
 impl Scrape<'_> {
@@ -88,6 +89,7 @@ pub fn render(metrics: &Metrics, snapshot: &Snapshot, now: Instant) -> String {
         metrics,
         totals: metrics.totals(),
         pools,
+        snapshot,
     };
     let mut samples = Samples {
         out: String::with_capacity(64 * 1024),

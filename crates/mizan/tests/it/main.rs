@@ -15,4 +15,5 @@ mod responses;
 mod retry;
 mod strict;
 mod support;
+mod told;
 mod tools;

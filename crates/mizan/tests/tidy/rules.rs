@@ -44,10 +44,11 @@ pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
     ("telemetry", &["snapshot"]),
     ("snapshot", &[]),
     ("clock", &[]),
+    ("lack", &[]),
 ];
 
 /// Modules that any module may name, `snapshot` and the leaves themselves apart.
-pub(crate) const LEAVES: &[&str] = &["clock", "telemetry"];
+pub(crate) const LEAVES: &[&str] = &["clock", "lack", "telemetry"];
 
 pub(crate) const FILE_LINES_MAX: usize = 600;
 pub(crate) const FUNCTION_LINES_MAX: usize = 70;
@@ -69,7 +70,7 @@ const BANNED_WORDS: &[&str] = &[
 
 /// Whether `module` may name `other`.
 fn may_name(module: &str, other: &str) -> bool {
-    let bare = ["clock", "snapshot"].contains(&module);
+    let bare = ["clock", "lack", "snapshot"].contains(&module);
     let leaf = LEAVES.contains(&other) && !bare && !(module == "telemetry" && other != "clock");
     let listed = MAY_NAME
         .iter()

@@ -29,6 +29,18 @@ pub enum ChunkError {
     Trailer,
 }
 
+impl ChunkError {
+    /// The broken rule, for logs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Size => "chunk_size",
+            Self::Extension => "chunk_extension",
+            Self::LineEnd => "chunk_line_end",
+            Self::Trailer => "trailer",
+        }
+    }
+}
+
 /// What the next bytes of a chunked body are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {

@@ -158,6 +158,17 @@ pub const FAMILIES: &[Family] = &[
         write: |scrape, samples| pool_gauge(scrape, samples, |pool| usize::from(pool.panic)),
     },
     Family {
+        name: "mizan_pool_queued",
+        kind: Kind::Gauge,
+        labels: POOL,
+        help: "Requests that wait because every usable backend of the pool is full.",
+        write: |scrape, samples| {
+            for pool in scrape.snapshot.pools.values() {
+                samples.sample(&[&pool.name], pool.waiters.count());
+            }
+        },
+    },
+    Family {
         name: "mizan_received_bytes_total",
         kind: Kind::Counter,
         labels: LISTENER,
@@ -296,7 +307,7 @@ pub const FAMILIES: &[Family] = &[
         name: "mizan_upstream_latency_seconds",
         kind: Kind::Histogram,
         labels: POOL_VERSION,
-        help: "From a request's last byte sent to the end of the response head, for each try that got one.",
+        help: "From the pick of a backend to the end of its response head, for each try that got one.",
         write: |scrape, samples| {
             for ((pool, version), slots) in &scrape.totals.pools {
                 let histogram = merged(slots.made().map(|cells| &cells.latency));

@@ -104,7 +104,7 @@ pub struct RequestCells {
 /// What is counted for a (pool, version).
 #[derive(Debug, Default)]
 pub struct PoolCells {
-    /// From the request's last byte to the end of the response head, of each try that got one.
+    /// From a backend's pick to the end of its response head, of each try that got one.
     pub latency: Histogram,
     /// Connections to backends opened.
     pub(crate) connections_opened: Counter,

@@ -1,0 +1,144 @@
+//! What Mizan says of what it did: access log, metrics, and answers of its own.
+
+use crate::support::*;
+use serde_json::Value;
+use std::io;
+
+const GET: &str = "GET /one HTTP/1.1\r\nHost: a.example\r\n\r\n";
+
+/// Mizan with an access log in its folder.
+fn start(rest: &str) -> Mizan {
+    Mizan::start(&format!("{rest}\n[log]\naccess = \"{{dir}}/access.log\"\n"))
+}
+
+/// The line of the access log that is the `count`-th, once it is written.
+#[track_caller]
+fn line(mizan: &Mizan, count: usize) -> Value {
+    let path = mizan.directory().join("access.log");
+    let mut lines = Vec::new();
+    eventually(PATIENCE, "the line is in the access log", || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        lines = text.lines().map(str::to_owned).collect();
+        lines.len() >= count
+    });
+    serde_json::from_str(&lines[count - 1]).expect("a line of JSON")
+}
+
+fn garbage(exchange: &mut Exchange) -> io::Result<Next> {
+    exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n")?;
+    Ok(Next::Close)
+}
+
+#[test]
+fn the_access_log_names_the_backend_that_failed_and_the_rule_that_it_broke() {
+    let backend = Backend::start(garbage);
+    let mizan = start(&config("", "", &[backend.address()]));
+    assert_eq!(mizan.get("/").status, 502);
+    let line = line(&mizan, 1);
+    assert_eq!(line["reason"], "bad_response");
+    assert_eq!(line["detail"], "length_repeated");
+    assert_eq!(line["backend"], backend.address().to_string().as_str());
+}
+
+#[test]
+fn an_answer_of_mizan_s_own_is_logged_and_counted_under_its_route() {
+    let backend = Backend::healthy("a");
+    let mizan = start(&format!(
+        "{}\n[[route]]\nname = \"moved\"\npath = \"/old\"\nredirect = {{ location = \"/new\" }}\n",
+        config("", "", &[backend.address()])
+    ));
+    assert_eq!(mizan.get("/old").status, 308);
+    let line = line(&mizan, 1);
+    assert_eq!(
+        (&line["route"], &line["reason"]),
+        (&"moved".into(), &"redirect".into())
+    );
+    assert_eq!(mizan.metric("mizan_requests_total", "route=\"moved\""), 1.0);
+}
+
+#[test]
+fn an_answer_of_mizan_s_own_has_a_date_and_the_identifier_that_is_in_the_log() {
+    let backend = Backend::start(garbage);
+    let mizan = start(&config("", "", &[backend.address()]));
+    let response = mizan.get("/");
+    let date = response.field("date").expect("a date");
+    assert!(date.len() == 29 && date.ends_with(" GMT"), "{date}");
+    let line = line(&mizan, 1);
+    assert_eq!(response.field("x-request-id"), line["request_id"].as_str());
+    assert_eq!(line["traceparent"].as_str().map(str::len), Some(55));
+}
+
+#[test]
+fn time_in_the_queue_is_not_held_against_the_backend() {
+    let backend = Backend::start(|exchange| {
+        exchange.pause(std::time::Duration::from_millis(300))?;
+        exchange.serve()
+    });
+    let address = backend.address();
+    let mizan = start(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\npool = \"api\"\n[pool.api]\nbackends = [{{ address = \"{address}\", in_flight_max = 1 }}]\n"
+    ));
+    let mut clients = [mizan.client(), mizan.client(), mizan.client()];
+    for client in &mut clients {
+        client.send(GET);
+    }
+    for client in &mut clients {
+        assert_eq!(client.read().status, 200);
+    }
+    let last = line(&mizan, 3);
+    let [duration, upstream] =
+        ["duration_ms", "upstream_ms"].map(|key| last[key].as_f64().expect("a number"));
+    assert!(
+        duration > 850.0 && upstream < 500.0,
+        "{duration} ms, {upstream} ms of them at the backend"
+    );
+}
+
+#[test]
+fn a_request_waits_in_the_queue_behind_those_that_came_before_it() {
+    let backend = Backend::start(|exchange| {
+        exchange.pause(std::time::Duration::from_millis(20))?;
+        exchange.serve()
+    });
+    let address = backend.address();
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\npool = \"api\"\n[pool.api]\nbackends = [{{ address = \"{address}\", in_flight_max = 1 }}]\n"
+    ));
+    let mut clients = Vec::new();
+    for number in 0..20 {
+        let mut client = mizan.client();
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        clients.push(client);
+        let behind = f64::from(number);
+        eventually(PATIENCE, "it is with the backend or in the queue", || {
+            backend.requests() as f64 + mizan.metric("mizan_pool_queued", "") > behind
+        });
+    }
+    for client in &mut clients {
+        assert_eq!(client.read().status, 200);
+    }
+    let order: Vec<_> = backend.recorded();
+    let numbers: Vec<usize> = order
+        .iter()
+        .filter_map(|raw| raw.strip_prefix("GET /")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn connections_to_one_listener_take_no_room_from_another() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"{{listen2}}\"\n{}",
+        config("connections_max = 1", "", &[backend.address()])
+    ));
+    let mut others: Vec<_> = (0..5).map(|_| Client::connect(mizan.address2())).collect();
+    for other in &mut others {
+        assert_eq!(other.get("/").status, 200);
+    }
+    assert_eq!(
+        mizan.get("/").status,
+        200,
+        "refused for want of room that others took"
+    );
+}
