@@ -2,7 +2,7 @@
 
 use super::strict;
 use super::{Verdict, cuts, show};
-use mizan::proxy::h1::chunked::{ChunkError, Chunked, Piece};
+use mizan::h1::chunked::{ChunkError, Chunked, Piece};
 
 /// What a decoder made of its input.
 #[derive(Debug, PartialEq, Eq)]

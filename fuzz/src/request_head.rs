@@ -2,10 +2,10 @@
 
 use super::strict::{self, Body};
 use super::{Verdict, cuts, show};
-use mizan::proxy::h1::line::Lines;
-use mizan::proxy::h1::request::{self, RequestHead};
-use mizan::proxy::h1::scan::Scanner;
-use mizan::proxy::h1::{Framing, HeadError, Version};
+use mizan::h1::line::Lines;
+use mizan::h1::request::{self, RequestHead};
+use mizan::h1::scan::Scanner;
+use mizan::h1::{Framing, HeadError, Version};
 use mizan::proxy::headers::{Forwarding, write_request};
 use mizan::snapshot::route::HeaderEdits;
 

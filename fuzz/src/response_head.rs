@@ -2,10 +2,10 @@
 
 use super::strict::{self, Body};
 use super::{Verdict, show};
-use mizan::proxy::h1::line::Lines;
-use mizan::proxy::h1::response::{self, ResponseHead};
-use mizan::proxy::h1::scan::Scanner;
-use mizan::proxy::h1::{Framing, Version};
+use mizan::h1::line::Lines;
+use mizan::h1::response::{self, ResponseHead};
+use mizan::h1::scan::Scanner;
+use mizan::h1::{Framing, Version};
 use mizan::proxy::headers::{ResponseChange, write_response};
 use mizan::snapshot::route::HeaderEdits;
 

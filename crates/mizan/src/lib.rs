@@ -17,6 +17,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod h1;
 pub mod lab;
 pub mod lack;
 pub mod prober;

@@ -18,7 +18,6 @@ mod connection;
 mod error;
 mod exchange;
 mod forward;
-pub mod h1;
 pub mod headers;
 pub mod listen;
 mod meter;

@@ -4,6 +4,9 @@
 //! for, the head decides.
 
 use super::{Fault, tcp};
+use crate::h1::chunked::{ChunkError, Chunked, Piece};
+use crate::h1::line::Lines;
+use crate::h1::{Framing, response};
 use crate::snapshot::StatusSet;
 use mizan_core::backend::Address;
 use std::fmt::Write as _;
@@ -11,8 +14,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Longest head of an answer, interim ones included.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Most fields in it.
-const HEADERS_MAX: usize = 100;
 /// How much of the body is searched.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Room for one read: most answers fit.
@@ -86,21 +87,19 @@ where
     }
 }
 
-/// Reads an answer and says what it is worth, as early as it can.
+/// Reads an answer and says what it is worth, as early as it can. What the data path would refuse from this backend
+/// is no proof of health: it is read by the same rules.
 struct Judge<'a> {
     question: Question<'a>,
-    /// What came and is not yet judged: the head, then the body as framed.
+    /// What came and is not yet judged.
     bytes: Vec<u8>,
-    head_bytes: usize,
+    /// Bytes of heads, then of the body as framed, that were judged.
+    judged: usize,
+    /// How the body goes on, once the head was good.
     framing: Option<Framing>,
-}
-
-/// How a body ends (RFC 9112 §6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Length(usize),
-    Chunked,
-    Close,
+    chunked: Chunked,
+    /// The body so far.
+    body: Vec<u8>,
 }
 
 type Verdict = Result<(), String>;
@@ -110,8 +109,10 @@ impl<'a> Judge<'a> {
         Self {
             question,
             bytes: Vec::new(),
-            head_bytes: 0,
+            judged: 0,
             framing: None,
+            chunked: Chunked::default(),
+            body: Vec::new(),
         }
     }
 
@@ -133,7 +134,7 @@ impl<'a> Judge<'a> {
     /// The connection ended in good order.
     fn closed(&mut self) -> Verdict {
         if self.framing.is_none() {
-            let what = if self.bytes.is_empty() && self.head_bytes == 0 {
+            let what = if self.bytes.is_empty() && self.judged == 0 {
                 "no answer"
             } else {
                 "half an answer"
@@ -149,121 +150,88 @@ impl<'a> Judge<'a> {
 
     /// Takes one head off `bytes`. False: it is not whole yet. Interim ones (1xx but 101) are skipped.
     fn head(&mut self) -> Result<bool, String> {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-        let mut head = httparse::Response::new(&mut headers);
-        let length = match head.parse(&self.bytes) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial)
-                if self.head_bytes + self.bytes.len() > HEAD_BYTES_MAX =>
-            {
+        let (status, framing, length) = match sound_head(&self.bytes)? {
+            Some(head) => head,
+            None if self.judged + self.bytes.len() > HEAD_BYTES_MAX => {
                 return Err(format!("answer's head longer than {HEAD_BYTES_MAX} bytes"));
             }
-            Ok(httparse::Status::Partial) => return Ok(false),
-            Err(error) => return Err(format!("answer is not HTTP/1: {error}")),
+            None => return Ok(false),
         };
-        let status = head.code.unwrap_or_default();
-        // httparse takes a bare LF for a line end; the data path refuses such an answer, so it is no proof of health.
-        if self.bytes[..length]
-            .iter()
-            .enumerate()
-            .any(|(at, byte)| *byte == b'\n' && (at == 0 || self.bytes[at - 1] != b'\r'))
-        {
-            return Err("answer is not HTTP/1: a line ends without CR".to_owned());
-        }
-        if (100..200).contains(&status) && status != 101 {
-            self.bytes.drain(..length);
-            self.head_bytes += length;
+        self.take(length);
+        if status < 200 && status != 101 {
             return Ok(!self.bytes.is_empty());
         }
         if !self.question.expect.contains(status) {
-            return Err(format!(
-                "status {status}, expected {}",
-                statuses(self.question.expect)
-            ));
+            let expected = statuses(self.question.expect);
+            return Err(format!("status {status}, expected {expected}"));
         }
-        let framing = framing(status, head.headers)?;
-        self.bytes.drain(..length);
-        self.head_bytes += length;
         self.framing = Some(framing);
         Ok(true)
     }
 
+    fn take(&mut self, length: usize) {
+        self.bytes.drain(..length);
+        self.judged += length;
+    }
+
     /// Looks for `text` in the body so far; `None` while it may still come.
-    fn search(&self, text: &str, closed: bool) -> Option<Verdict> {
-        let (body, whole) = match self.framing {
-            Some(Framing::Length(length)) => (
-                self.bytes[..self.bytes.len().min(length)].to_vec(),
-                self.bytes.len() >= length,
-            ),
-            Some(Framing::Chunked) => match dechunked(&self.bytes) {
-                Ok(decoded) => decoded,
-                Err(reason) => return Some(Err(reason.to_owned())),
-            },
-            _ => (self.bytes.clone(), closed),
+    fn search(&mut self, text: &str, closed: bool) -> Option<Verdict> {
+        let whole = match self.read_body(closed) {
+            Ok(whole) => whole,
+            Err(error) => return Some(Err(format!("answer's body is broken: {error}"))),
         };
-        let searched = &body[..body.len().min(BODY_BYTES_MAX)];
+        let searched = &self.body[..self.body.len().min(BODY_BYTES_MAX)];
         if memchr::memmem::find(searched, text.as_bytes()).is_some() {
             return Some(Ok(()));
         }
-        (whole || body.len() >= BODY_BYTES_MAX || self.bytes.len() >= 4 * BODY_BYTES_MAX)
+        (whole || self.body.len() >= BODY_BYTES_MAX || self.judged >= 4 * BODY_BYTES_MAX)
             .then(|| Err(missing(text)))
     }
+
+    /// Moves the body from `bytes` to `body`, without its framing. Whether that was all of it.
+    fn read_body(&mut self, closed: bool) -> Result<bool, ChunkError> {
+        match &mut self.framing {
+            None | Some(Framing::None) => return Ok(true),
+            Some(Framing::Length(left)) => {
+                let length = usize::try_from(*left)
+                    .map_or(self.bytes.len(), |left| left.min(self.bytes.len()));
+                *left -= length as u64;
+                let whole = *left == 0;
+                self.body.extend_from_slice(&self.bytes[..length]);
+                self.take(length);
+                return Ok(whole);
+            }
+            Some(Framing::UntilClose) => {
+                self.body.extend_from_slice(&self.bytes);
+                self.take(self.bytes.len());
+                return Ok(closed);
+            }
+            Some(Framing::Chunked) => {}
+        }
+        while !self.bytes.is_empty() && !self.chunked.is_ended() {
+            match self.chunked.next(&self.bytes)? {
+                Piece::End => break,
+                Piece::Framing(length) => self.take(length),
+                Piece::Data(length) => {
+                    self.body.extend_from_slice(&self.bytes[..length]);
+                    self.take(length);
+                }
+            }
+        }
+        Ok(self.chunked.is_ended())
+    }
+}
+
+/// Status, framing and length of the head that `bytes` begin with; `None` while it is not whole.
+fn sound_head(bytes: &[u8]) -> Result<Option<(u16, Framing, usize)>, String> {
+    let mut lines = Lines::new();
+    let head = response::parse(bytes, &mut lines, false)
+        .map_err(|error| format!("answer is not sound HTTP/1: {error}"))?;
+    Ok(head.map(|head| (head.status, head.framing, head.bytes.len())))
 }
 
 fn missing(text: &str) -> String {
     format!("answer's body does not hold {text:?}")
-}
-
-fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, String> {
-    if matches!(status, 101 | 204 | 304) {
-        return Ok(Framing::Length(0));
-    }
-    let value = |name: &str| {
-        headers
-            .iter()
-            .find(|header| header.name.eq_ignore_ascii_case(name))
-            .map(|header| header.value)
-    };
-    if let Some(coding) = value("transfer-encoding") {
-        return if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-            Ok(Framing::Chunked)
-        } else {
-            Err("answer has an unknown Transfer-Encoding".to_owned())
-        };
-    }
-    let Some(length) = value("content-length") else {
-        return Ok(Framing::Close);
-    };
-    let digits = std::str::from_utf8(length)
-        .ok()
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits
-        .and_then(|digits| digits.parse().ok())
-        .map(Framing::Length)
-        .ok_or_else(|| "answer has a bad Content-Length".to_owned())
-}
-
-/// The body that `bytes` hold in chunks, and whether it is whole.
-fn dechunked(mut bytes: &[u8]) -> Result<(Vec<u8>, bool), &'static str> {
-    let mut body = Vec::new();
-    loop {
-        let (start, size) = match httparse::parse_chunk_size(bytes) {
-            Ok(httparse::Status::Complete((start, size))) => (start, size),
-            Ok(httparse::Status::Partial) => return Ok((body, false)),
-            Err(_) => return Err("answer's chunked body is broken"),
-        };
-        if size == 0 {
-            return Ok((body, true));
-        }
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let data = &bytes[start..];
-        body.extend_from_slice(&data[..data.len().min(size)]);
-        match data.get(size..size.saturating_add(2)) {
-            Some(b"\r\n") => bytes = &data[size + 2..],
-            Some(_) => return Err("answer's chunked body is broken"),
-            None => return Ok((body, false)),
-        }
-    }
 }
 
 /// `200-399`, `200, 204-299`.

@@ -3,12 +3,12 @@
 use super::connection::Downstream;
 use super::error::{self, Reason};
 use super::exchange::After;
-use super::h1::Framing;
 use super::headers;
 use super::plan::Plan;
 use super::record::Outcome;
 use super::worker::Worker;
 use crate::clock;
+use crate::h1::Framing;
 use crate::snapshot::route::{Action, Route};
 use crate::telemetry::json::push_number;
 use std::borrow::Cow;

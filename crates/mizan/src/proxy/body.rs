@@ -1,7 +1,7 @@
 //! How far a body has come.
 
-use super::h1::Framing;
-use super::h1::chunked::{ChunkError, Chunked};
+use crate::h1::Framing;
+use crate::h1::chunked::{ChunkError, Chunked};
 
 /// What is left of a body.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Why a request did not get a backend's answer: one table from reason to status, code and text.
 
-use super::h1::HeadError;
-use super::h1::chunked::ChunkError;
+use crate::h1::HeadError;
+use crate::h1::chunked::ChunkError;
 use mizan_core::pool::Failure;
 
 /// Why Mizan answers by itself, or cuts.

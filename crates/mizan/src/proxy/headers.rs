@@ -1,10 +1,10 @@
 //! Outgoing heads: hop-by-hop fields taken away, forwarding fields set under the trust rule.
 
-use super::h1::field::{self, Field};
-use super::h1::line::Line;
-use super::h1::request::RequestHead;
-use super::h1::response::ResponseHead;
-use super::h1::{Framing, Version};
+use crate::h1::field::{self, Field};
+use crate::h1::line::Line;
+use crate::h1::request::RequestHead;
+use crate::h1::response::ResponseHead;
+use crate::h1::{Framing, Version};
 use crate::snapshot::route::HeaderEdits;
 use crate::telemetry::json::push_number;
 use std::net::IpAddr;

@@ -2,12 +2,12 @@
 
 use super::connection::Downstream;
 use super::error::Reason;
-use super::h1::line::Lines;
-use super::h1::request::{self, RequestHead};
-use super::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use super::headers::{self, Forwarding};
 use super::worker::InForce;
 use crate::clock;
+use crate::h1::line::Lines;
+use crate::h1::request::{self, RequestHead};
+use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
 use crate::snapshot::{HashKey, Listener, Pool};
 use std::net::IpAddr;

@@ -2,11 +2,11 @@
 
 use super::connection::Downstream;
 use super::error::Reason;
-use super::h1::Version;
 use super::headers;
 use super::plan::Plan;
 use super::worker::{InForce, Worker};
 use crate::clock;
+use crate::h1::Version;
 use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
 use crate::telemetry::access_log::AccessRecord;

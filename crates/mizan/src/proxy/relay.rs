@@ -5,12 +5,12 @@ use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::Request;
-use super::h1::Framing;
-use super::h1::chunked::Piece;
 use super::patience::Patience;
 use super::splice;
 use super::upload::{Progress, Upload};
 use super::upstream::Upstream;
+use crate::h1::Framing;
+use crate::h1::chunked::Piece;
 use std::io::{IoSlice, Write};
 use std::task::{Context, Poll};
 

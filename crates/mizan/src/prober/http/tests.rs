@@ -103,10 +103,14 @@ fn what_is_not_http_1_fails() {
         "HTTP/1.1 2x0 OK\r\n\r\n",
         "ICY 200 OK\r\n\r\n",
         "\0\0\0\r\n\r\n",
+        // What the data path answers 502 for.
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n",
     ] {
         let verdict = verdict(answer, &range(200, 399), None, true);
         assert!(
-            matches!(&verdict, Some(Err(reason)) if reason.starts_with("answer is not HTTP/1: ")),
+            matches!(&verdict, Some(Err(reason)) if reason.starts_with("answer is not sound HTTP/1: ")),
             "{answer:?}: {verdict:?}"
         );
     }
@@ -116,7 +120,10 @@ fn what_is_not_http_1_fails() {
         None,
         true,
     );
-    assert_eq!(bare, failed("answer is not HTTP/1: a line ends without CR"));
+    assert_eq!(
+        bare,
+        failed("answer is not sound HTTP/1: a line ends with LF without CR")
+    );
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn a_text_that_straddles_chunks_is_found() {
     let broken = format!("{head}3\r\nreaXX2\r\ndy\r\n0\r\n\r\n");
     assert_eq!(
         verdict(&broken, &range(200, 399), Some("ready"), false),
-        failed("answer's chunked body is broken")
+        failed("answer's body is broken: malformed line end in a chunked body")
     );
 }
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::proxy::h1::line::Lines;
-use crate::proxy::h1::request::{self, Limits};
-use crate::proxy::h1::response;
+use crate::h1::line::Lines;
+use crate::h1::request::{self, Limits};
+use crate::h1::response;
 
 fn forwarded(text: &str, trusted: bool, edits: &HeaderEdits) -> Vec<String> {
     let mut lines = Lines::new();

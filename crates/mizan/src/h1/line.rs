@@ -17,9 +17,9 @@ pub struct Line<'b> {
     /// What the name means.
     pub field: Field,
     /// Where the line begins in the head.
-    pub(in super::super) at: usize,
+    pub(crate) at: usize,
     /// Its length there, line end included.
-    pub(in super::super) length: usize,
+    pub(crate) length: usize,
 }
 
 impl Line<'_> {

@@ -89,20 +89,19 @@ struct StatusLine<'b> {
 impl<'b> StatusLine<'b> {
     fn read(bytes: &'b [u8]) -> Result<Option<Self>, HeadError> {
         const BEGIN: &[u8] = b"HTTP/1.";
-        let [begin @ .., minor, space, a, b, c, after] = match bytes.first_chunk::<13>() {
-            Some(first) => first,
-            None if bytes.contains(&b'\n') => return Err(HeadError::StartLine),
-            None if bytes.starts_with(BEGIN) || BEGIN.starts_with(bytes) => return Ok(None),
-            None => return Err(HeadError::StartLine),
-        };
-        if begin != BEGIN {
-            let is_http = begin.starts_with(b"HTTP/");
-            return Err(if is_http {
+        let begin = &bytes[..bytes.len().min(BEGIN.len())];
+        if !BEGIN.starts_with(begin) {
+            return Err(if begin.starts_with(b"HTTP/") {
                 HeadError::Version
             } else {
                 HeadError::StartLine
             });
         }
+        let [.., minor, space, a, b, c, after] = match bytes.first_chunk::<13>() {
+            Some(first) => first,
+            None if bytes.contains(&b'\n') => return Err(HeadError::StartLine),
+            None => return Ok(None),
+        };
         let version = match minor {
             b'0' => Version::Http10,
             b'1' => Version::Http11,
