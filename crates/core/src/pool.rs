@@ -156,18 +156,28 @@ impl Pool {
     }
 
     /// Claims a backend: its place is taken until the claim drops. No lock and no allocation, but
-    /// for a pick that finds nobody although gates have just changed: that one does the work of a
-    /// `tick` first (its events wait for the next).
+    /// for a pick that finds nobody while members or gates change: that one waits for the change, or
+    /// does the work of a `tick` first (its events wait for the next).
     ///
     /// # Errors
     /// [`NoPick`] says why nobody was picked.
     pub fn pick(&self, pick: &Pick<'_>) -> Result<Claim, NoPick> {
-        let picked = self.pick_once(pick);
-        if picked.is_ok() || self.shared.work() & work::STALE == 0 {
-            return picked;
+        loop {
+            let epoch = self.shared.epoch();
+            let picked = self.pick_once(pick);
+            if picked.is_ok() {
+                return picked;
+            }
+            let is_stale = self.shared.work() & work::STALE != 0;
+            if !is_stale && epoch.is_multiple_of(2) && epoch == self.shared.epoch() {
+                return picked;
+            }
+            // Nobody, among members that were just being changed: the answer is what comes of the change.
+            let mut control = self.control();
+            if self.shared.work() & work::STALE != 0 {
+                control.advance(pick.now);
+            }
         }
-        self.control().advance(pick.now);
-        self.pick_once(pick)
     }
 
     /// What became of a request that was claimed from here.

@@ -85,6 +85,8 @@ impl Control {
 
     /// Does what the marks of requests and the clock ask for.
     pub(crate) fn advance(&mut self, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let _change = shared.begin_change();
         let asked = self.shared.take_work();
         let mut stale = asked & work::STALE != 0;
         if stale {
@@ -124,6 +126,8 @@ impl Control {
     }
 
     pub(crate) fn update(&mut self, now: Instant, config: PoolConfig, members: Vec<Member>) {
+        let shared = Arc::clone(&self.shared);
+        let _change = shared.begin_change();
         let asked = self.shared.take_work();
         self.each_entry(now, Entry::reconcile);
         let weights = self.weights();

@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     /// load must refresh.
     in_force: AtomicU64,
     work: AtomicU32,
+    /// Odd while gates and picker are being changed together, and another number afterwards.
+    epoch: AtomicU64,
     /// When `tick` has work without an event, in nanoseconds; `u64::MAX` for never.
     next: AtomicU64,
     /// Whether the pool has probes.
@@ -51,6 +53,7 @@ impl Shared {
             mask: AtomicU32::new(Mode::Normal.mask().0),
             in_force: AtomicU64::new(0),
             work: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
             next: AtomicU64::new(u64::MAX),
             probed: AtomicBool::new(false),
             limit_failures: AtomicU32::new(u32::MAX),
@@ -149,6 +152,17 @@ impl Shared {
         self.work.swap(0, Ordering::SeqCst)
     }
 
+    /// Begins a change after which gates and picker agree again; control holds its lock meanwhile.
+    pub(crate) fn begin_change(&self) -> Change<'_> {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        Change(self)
+    }
+
+    /// Equal and even before and after a pick: nothing was being changed meanwhile.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn next(&self) -> Option<Instant> {
         let next = self.next.load(Ordering::SeqCst);
         (next != u64::MAX).then(|| Instant::from_nanos(next))
@@ -210,6 +224,15 @@ impl Shared {
         self.penalised
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change that is going on until this is dropped.
+pub(crate) struct Change<'s>(&'s Shared);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.epoch.fetch_add(1, Ordering::SeqCst);
     }
 }
 

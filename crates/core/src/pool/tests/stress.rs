@@ -130,3 +130,41 @@ fn limits_of_requests_in_flight_hold_under_contention() {
             .all(|backend| backend.in_flight() <= 2)
     );
 }
+
+/// Swapping all members for others leaves no moment at which there is nobody.
+#[test]
+fn a_pick_while_all_members_are_replaced_gets_an_old_one_or_a_new_one() {
+    const CHANGES: usize = 3_000;
+    for policy in POLICIES {
+        let world = World::new(config(policy), vec![member("a")]);
+        let (pool, done) = (&world.pool, &AtomicBool::new(false));
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..2u64)
+                .map(|worker| {
+                    scope.spawn(move || {
+                        let mut count = 0u64;
+                        while !done.load(Ordering::SeqCst) {
+                            count += 1;
+                            let random = mix(worker << 32 | count);
+                            let picked = pool.pick(&Pick {
+                                random,
+                                hash: Some(random),
+                                ..Pick::default()
+                            });
+                            assert!(picked.is_ok(), "{policy}: {:?}", picked.err());
+                        }
+                    })
+                })
+                .collect();
+            for change in 0..CHANGES {
+                let now = Instant::from_nanos(1_000_000_000 + change as u64);
+                let next = if change % 2 == 0 { "b" } else { "a" };
+                pool.update(now, config(policy), vec![member(next)]);
+            }
+            done.store(true, Ordering::SeqCst);
+            for worker in workers {
+                worker.join().expect("nobody was missed");
+            }
+        });
+    }
+}
