@@ -5,6 +5,7 @@ use crate::proxy::listen::{self, OpenCount};
 use crate::proxy::worker::{self, Message, Padded, Shared};
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
 use crate::telemetry::{AccessLog, Metrics};
+use rustix::process::Resource;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -41,6 +42,7 @@ impl Fleet {
             connections: (0..workers).map(|_| Padded::default()).collect(),
             in_flight: (0..workers).map(|_| Padded::default()).collect(),
             mailboxes,
+            clients_max: clients_max(rustix::process::getrlimit(Resource::Nofile).current),
             series: Mutex::new(None),
         });
         let mut fleet = Self {
@@ -74,17 +76,27 @@ impl Fleet {
             .filter(|listener| !self.open.contains(&listener.bind));
         missing
             .map(|listener| {
-                let sockets =
-                    open_for_all(listener, self.shared.mailboxes.len()).map_err(|source| {
-                        AppError::Listen {
-                            listener: listener.name.to_string(),
-                            bind: listener.bind.to_string(),
-                            source,
-                        }
-                    })?;
-                Ok((listener.bind.clone(), sockets))
+                self.open(listener)
+                    .map(|sockets| (listener.bind.clone(), sockets))
+                    .map_err(|source| AppError::Listen {
+                        listener: listener.name.to_string(),
+                        bind: listener.bind.to_string(),
+                        source,
+                    })
             })
             .collect()
+    }
+
+    fn open(&self, listener: &Listener) -> std::io::Result<Vec<OwnedFd>> {
+        // Our own listener on this port, on an address that overlaps, is no stranger.
+        if !self
+            .open
+            .iter()
+            .any(|own| own.port() == listener.bind.port())
+        {
+            listen::expect_free(listener)?;
+        }
+        open_for_all(listener, self.shared.mailboxes.len())
     }
 
     /// Accepts on sockets that were opened.
@@ -104,11 +116,13 @@ impl Fleet {
             std::mem::take(&mut self.open).into_iter().partition(keep);
         self.open = kept;
         for bind in closed {
-            self.ask_all(|done| Message::Unlisten(bind.clone(), done))
-                .await;
+            // No new connection may come to a queue that is being emptied. TCP has no way to say so (the kernel resets
+            // what comes between the last accept and the close); a path can be taken away first.
             if let Bind::Unix(path) = &bind {
                 let _ = std::fs::remove_file(path);
             }
+            self.ask_all(|done| Message::Unlisten(bind.clone(), done))
+                .await;
         }
     }
 
@@ -144,6 +158,15 @@ impl Fleet {
             let _ = thread.join();
         }
     }
+}
+
+/// How many clients fit below `descriptors`: a tenth, but 32 at least, is kept for backends, admin and files, so that
+/// those who are in are served.
+fn clients_max(descriptors: Option<u64>) -> usize {
+    descriptors.map_or(usize::MAX, |all| {
+        let kept = (all / 10).max(32).min(all / 2);
+        usize::try_from(all - kept).unwrap_or(usize::MAX)
+    })
 }
 
 /// One socket for each worker: of its own on TCP, shared on a Unix path, which only one can be bound to.
