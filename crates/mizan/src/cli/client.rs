@@ -122,7 +122,9 @@ impl Client {
 
     /// Waits.
     pub(super) fn pause(&self, duration: Duration) {
-        self.runtime.block_on(tokio::time::sleep(duration));
+        // A sleep is tied to the runtime that it is made in, hence the block.
+        self.runtime
+            .block_on(async { tokio::time::sleep(duration).await });
     }
 
     fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A backend whose answers wait until they are released.
-fn held_backend() -> (Backend, Arc<AtomicBool>) {
+pub(super) fn held_backend() -> (Backend, Arc<AtomicBool>) {
     let released = Arc::new(AtomicBool::new(false));
     let gate = Arc::clone(&released);
     let backend = Backend::start(move |exchange| {
@@ -27,7 +27,7 @@ fn start(drain: &str, backend: &Backend) -> Mizan {
 }
 
 /// Sends a GET and waits until the backend has it.
-fn send_into(mizan: &Mizan, backend: &Backend) -> Client {
+pub(super) fn send_into(mizan: &Mizan, backend: &Backend) -> Client {
     let mut client = mizan.client();
     let before = backend.requests();
     client.send("GET /held HTTP/1.1\r\nHost: a.example\r\n\r\n");
