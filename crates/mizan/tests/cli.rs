@@ -152,3 +152,46 @@ fn help_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
     assert!(out(&output).contains("Exit status"));
 }
+
+#[test]
+fn a_log_level_that_is_none_is_refused_with_the_five() {
+    let output = mizan(&["serve", "--log-level", "loud"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("error, warn, info, debug, trace"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn a_wrong_mizan_log_is_refused_and_named() {
+    for wrong in ["bogus=loud", "loud"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+            .args(["serve", "--config", "/nonexistent/mizan.toml"])
+            .env("MIZAN_LOG", wrong)
+            .output()
+            .expect("it starts");
+        assert_eq!(output.status.code(), Some(2));
+        let text = err(&output);
+        assert!(text.contains(&format!("MIZAN_LOG is `{wrong}`")), "{text}");
+    }
+}
+
+/// `script` gives it a terminal.
+#[test]
+fn a_terminal_gets_no_complaint_of_the_logging_library() {
+    let command = format!(
+        "{} serve --config /nonexistent/mizan.toml",
+        env!("CARGO_BIN_EXE_mizan")
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env_remove("MIZAN_LOG")
+        .output()
+        .expect("script(1) is part of util-linux");
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("nothing was served"), "{text}");
+    assert!(!text.contains("ansi"), "{text}");
+}
