@@ -195,3 +195,63 @@ fn a_terminal_gets_no_complaint_of_the_logging_library() {
     assert!(text.contains("nothing was served"), "{text}");
     assert!(!text.contains("ansi"), "{text}");
 }
+
+/// Starts `mizan serve` on `text`, which cannot start.
+fn refused_start(text: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mizan.toml");
+    let text = text.replace("{dir}", &folder.path().display().to_string());
+    std::fs::write(&path, text).expect("written");
+    let output = mizan(&["serve", "--config", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    err(&output)
+}
+
+#[test]
+fn a_taken_address_names_the_key_that_chooses_another() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound");
+    let off = "[admin]\nsocket = \"{dir}/admin.sock\"\n";
+    for (tables, key) in [
+        (
+            format!("{off}[health]\nbind = \"{taken}\"\n[metrics]\nbind = \"off\"\n"),
+            "(choose another place with `[health] bind`): ",
+        ),
+        (
+            format!("{off}[health]\nbind = \"off\"\n[metrics]\nbind = \"{taken}\"\n"),
+            "(choose another place with `[metrics] bind`): ",
+        ),
+        (
+            format!("{off}bind = \"{taken}\"\ntoken = \"correct-horse-battery\"\n"),
+            "(choose another place with `[admin] bind`): ",
+        ),
+    ] {
+        let text = refused_start(&format!("{tables}\n{GOOD}"));
+        assert!(text.contains(key), "{text}");
+        assert_eq!(text.matches("in use").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_taken_listener_says_why_once() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound").to_string();
+    let text = refused_start(&format!(
+        "[admin]\nsocket = \"{{dir}}/admin.sock\"\n[health]\nbind = \"off\"\n[metrics]\nbind = \"off\"\n{}",
+        GOOD.replace("127.0.0.1:8000", &taken)
+    ));
+    assert!(
+        text.contains(&format!("cannot listen on {taken}")),
+        "{text}"
+    );
+    assert_eq!(text.matches("in use").count(), 1, "{text}");
+}
+
+#[test]
+fn an_access_log_that_cannot_be_opened_is_named_with_its_key() {
+    let text = refused_start(&format!(
+        "{GOOD}\n[log]\naccess = \"{{dir}}/none/access.log\"\n"
+    ));
+    assert!(text.contains("`[log] access`"), "{text}");
+    assert!(text.contains("/none/access.log: No such file"), "{text}");
+}

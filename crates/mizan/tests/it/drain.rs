@@ -188,6 +188,29 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
+fn requests_that_were_cut_are_a_warning_and_counted_in_the_right_plural() {
+    for (held, level, words) in [
+        (0, "INFO", "0 requests were cut"),
+        (1, "WARN", "1 request was cut"),
+        (2, "WARN", "2 requests were cut"),
+    ] {
+        let (backend, _released) = held_backend();
+        let mut mizan = start("window = \"30s\"\ndeadline = \"30s\"", &backend);
+        let _clients: Vec<_> = (0..held).map(|_| send_into(&mizan, &backend)).collect();
+        mizan.signal(Signal::TERM);
+        eventually(PATIENCE, "/readyz says 503", || {
+            mizan.readiness() == Some(503)
+        });
+        mizan.signal(Signal::TERM);
+        mizan.wait(PATIENCE);
+        eventually(PATIENCE, &format!("{level}: {words}"), || {
+            let told = |line: &str| line.contains(words) && line.contains(level);
+            mizan.log().lines().any(told)
+        });
+    }
+}
+
+#[test]
 fn sigint_drains_as_sigterm_does() {
     let backend = Backend::healthy("a");
     let mut mizan = start("window = \"300ms\"\ndeadline = \"5s\"", &backend);
