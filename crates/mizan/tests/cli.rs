@@ -196,6 +196,63 @@ fn a_terminal_gets_no_complaint_of_the_logging_library() {
     assert!(!text.contains("ansi"), "{text}");
 }
 
+#[test]
+fn output_that_cannot_be_written_is_no_success() {
+    for arguments in [&["generate", "metrics"][..], &["--help"]] {
+        let full = std::fs::File::create("/dev/full").expect("Linux has it");
+        let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = err(&output);
+        assert!(text.contains("cannot write to standard output"), "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_failure() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .args(["generate", "schema"])
+        .stdout(writer)
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(err(&output), "");
+}
+
+#[test]
+fn a_refused_file_shows_its_errors_last_and_no_relations() {
+    let wrong = GOOD.replace("host = \"*.example.org\"", "hots = \"*.example.org\"")
+        + "\n[expect]\nstop_grace = \"10s\"\n";
+    let (code, text) = check(&wrong, &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        !text.contains("not checked") && !text.contains("pass "),
+        "{text}"
+    );
+    let last_warning = text.rfind("warning[").expect("a timing relation");
+    let first_error = text.find("error[").expect("an unknown key");
+    assert!(last_warning < first_error, "{text}");
+    assert!(
+        text.trim_end().ends_with("refused, 1 error, 1 warning"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_violated_relation_is_not_counted_as_a_warning_too() {
+    let (_, text) = check(&format!("{GOOD}\n[expect]\nstop_grace = \"10s\"\n"), &[]);
+    let verdict = text.trim_end().lines().last().unwrap_or_default();
+    assert!(
+        verdict.ends_with("2 backends, 1 timing relation violated"),
+        "{text}"
+    );
+}
+
 /// Starts `mizan serve` on `text`, which cannot start.
 fn refused_start(text: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");

@@ -68,6 +68,23 @@ fn every_help_has_an_example_and_an_exit_status_where_it_matters() {
             "{}: {help}",
             command.get_name()
         );
+        assert!(
+            help.contains("\nExit status:\n  0  "),
+            "{}: {help}",
+            command.get_name()
+        );
+    }
+}
+
+/// What stands in columns must not be broken by a terminal of the usual width.
+#[test]
+fn no_line_of_a_help_is_wider_than_a_terminal() {
+    let root = Cli::command();
+    for command in std::iter::once(&root).chain(root.get_subcommands()) {
+        let text = command.get_after_help().map(ToString::to_string);
+        for line in text.unwrap_or_default().lines() {
+            assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+        }
     }
 }
 
@@ -125,14 +142,20 @@ async fn what_does_not_exist_is_said() {
         .expect_err("no such backend");
     assert_eq!(
         (error.exit(), &*error.to_string()),
-        (Exit::Usage, "pool `api` has no backend `10.9.9.9:1`")
+        (
+            Exit::Usage,
+            "pool `api` has no backend `10.9.9.9:1`; there are `10.0.0.1:8000` and `10.0.0.1:8001`"
+        )
     );
     let error = run(&running, &["undrain", "none/10.0.0.1:8000"])
         .await
         .expect_err("no such pool");
     assert_eq!(
         (error.exit(), &*error.to_string()),
-        (Exit::Usage, "there is no pool `none`")
+        (
+            Exit::Usage,
+            "there is no pool `none`; there are `api` and `web`"
+        )
     );
     running.stop().await;
 }
