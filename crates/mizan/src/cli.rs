@@ -73,10 +73,10 @@ struct Instance {
 
 impl Instance {
     fn client(&self) -> Result<Client, ClientError> {
-        let default = || crate::config::default_admin_socket().display().to_string();
+        let token = std::env::var("MIZAN_TOKEN").ok();
         Client::new(
-            &self.admin.clone().unwrap_or_else(default),
-            std::env::var("MIZAN_TOKEN").ok(),
+            self.admin.as_deref(),
+            token.filter(|token| !token.is_empty()),
         )
     }
 }

@@ -312,3 +312,15 @@ fn an_access_log_that_cannot_be_opened_is_named_with_its_key() {
     assert!(text.contains("`[log] access`"), "{text}");
     assert!(text.contains("/none/access.log: No such file"), "{text}");
 }
+
+#[test]
+fn a_default_socket_that_is_not_there_says_how_to_name_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .arg("status")
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(4));
+    assert!(err(&output).contains("--admin"), "{}", err(&output));
+}

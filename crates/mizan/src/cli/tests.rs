@@ -203,16 +203,21 @@ async fn the_client_speaks_tcp_with_the_token() {
     let running = Running::start();
     let address = running.addresses[0].to_string();
     let ask = move |token: Option<&str>| {
-        let client = super::Client::new(&address, token.map(str::to_owned)).expect("a client");
+        let client =
+            super::Client::new(Some(&address), token.map(str::to_owned)).expect("a client");
         client
             .get::<StatusView>("/v1/status")
             .map(|status| status.generation)
     };
-    let (with, without) = tokio::task::spawn_blocking(move || (ask(Some(TOKEN)), ask(None)))
-        .await
-        .expect("no panic");
+    let asked = move || (ask(Some(TOKEN)), ask(None), ask(Some("another")));
+    let (with, without, other) = tokio::task::spawn_blocking(asked).await.expect("no panic");
     assert_eq!(with.expect("let in"), 1);
-    assert_eq!(without.expect_err("kept out").exit(), Exit::Usage);
+    let kept_out = without.expect_err("kept out");
+    assert_eq!(kept_out.exit(), Exit::Usage);
+    let text = kept_out.to_string();
+    assert!(text.contains("wants its token in MIZAN_TOKEN"), "{text}");
+    let text = other.expect_err("kept out").to_string();
+    assert!(text.contains("another token than MIZAN_TOKEN"), "{text}");
     running.stop().await;
 }
 
@@ -221,7 +226,7 @@ async fn what_is_no_mizan_is_said() {
     let running = Running::start();
     let socket = running.socket.display().to_string();
     let asked = tokio::task::spawn_blocking(move || {
-        super::Client::new(&socket, None)
+        super::Client::new(Some(&socket), None)
             .expect("a client")
             .get::<PoolView>("/v1/status")
             .map(|_| ())
