@@ -4,8 +4,9 @@ use super::AppError;
 use crate::proxy::listen::{self, OpenCount};
 use crate::proxy::worker::{self, Message, Padded, Shared};
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{AccessLog, Metrics, chain};
 use rustix::process::Resource;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -50,7 +51,7 @@ impl Fleet {
             threads: Vec::new(),
             open: Vec::new(),
         };
-        let opened = fleet.open_missing(&snapshot)?;
+        let opened = fleet.open(&snapshot)?;
         for (index, inbox) in inboxes.into_iter().enumerate() {
             let shared = Arc::clone(&fleet.shared);
             let logger = access_log.logger();
@@ -69,25 +70,32 @@ impl Fleet {
     }
 
     /// Opens the sockets of listeners that `snapshot` has and the fleet does not. Nothing is accepted yet.
-    pub(super) fn open_missing(&self, snapshot: &Snapshot) -> Result<Opened, AppError> {
+    ///
+    /// # Errors
+    /// Which socket could not be opened and why, as a reload reports it.
+    pub(super) fn open_missing(&self, snapshot: &Snapshot) -> Result<Opened, String> {
+        self.open(snapshot).map_err(|error| chain(&error))
+    }
+
+    fn open(&self, snapshot: &Snapshot) -> Result<Opened, AppError> {
         let missing = snapshot
             .listeners
             .iter()
             .filter(|listener| !self.open.contains(&listener.bind));
         missing
-            .map(|listener| {
-                self.open(listener)
-                    .map(|sockets| (listener.bind.clone(), sockets))
-                    .map_err(|source| AppError::Listen {
-                        listener: listener.name.to_string(),
-                        bind: listener.bind.to_string(),
-                        source,
-                    })
+            .map(|listener| match self.open_listener(listener) {
+                Ok(sockets) => Ok((listener.bind.clone(), sockets)),
+                Err(source) => Err(AppError::Listen {
+                    listener: listener.name.to_string(),
+                    bind: listener.bind.to_string(),
+                    hint: hint(&listener.bind, source.kind()),
+                    source,
+                }),
             })
             .collect()
     }
 
-    fn open(&self, listener: &Listener) -> std::io::Result<Vec<OwnedFd>> {
+    fn open_listener(&self, listener: &Listener) -> std::io::Result<Vec<OwnedFd>> {
         // Our own listener on this port, on an address that overlaps, is no stranger.
         if !self
             .open
@@ -169,6 +177,16 @@ fn clients_max(descriptors: Option<u64>) -> usize {
     })
 }
 
+/// What it takes to open `bind`, where the failure's kind tells.
+fn hint(bind: &Bind, kind: ErrorKind) -> &'static str {
+    match bind {
+        Bind::Tcp(address) if address.port() < 1024 && kind == ErrorKind::PermissionDenied => {
+            "; a port below 1024 needs root or the capability CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    }
+}
+
 /// One socket for each worker: of its own on TCP, shared on a Unix path, which only one can be bound to.
 fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<OwnedFd>> {
     match listener.bind {
@@ -181,5 +199,20 @@ fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<Owne
             sockets.push(first);
             Ok(sockets)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_needs_a_right_says_which() {
+        let bind = |text: &str| Bind::Tcp(text.parse().expect("an address"));
+        let denied = ErrorKind::PermissionDenied;
+        assert!(hint(&bind("0.0.0.0:80"), denied).contains("CAP_NET_BIND_SERVICE"));
+        assert_eq!(hint(&bind("0.0.0.0:8000"), denied), "");
+        assert_eq!(hint(&bind("0.0.0.0:80"), ErrorKind::AddrInUse), "");
+        assert_eq!(hint(&Bind::Unix("/run/x.sock".into()), denied), "");
     }
 }
