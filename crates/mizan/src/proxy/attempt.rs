@@ -1,14 +1,13 @@
 //! From an open connection to a response head.
 
 use super::answer;
-use super::body::Body;
 use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::{Failed, Request};
 use super::headers::{self, ResponseChange};
 use super::record::Outcome;
-use super::relay::Response;
+use super::relay::{Head, Response};
 use super::transport::Transport;
 use super::upload::{Progress, Upload};
 use super::upstream::{End, Upstream};
@@ -132,18 +131,6 @@ fn is_retried(head: &Head, request: &Request<'_>, upload: &Upload) -> bool {
         && request.plan.idempotent
         && upload.is_replayable()
         && request.pool.core.retry_budget().withdraw(clock::now())
-}
-
-/// What of a response head outlives its parsing.
-#[derive(Debug)]
-pub(super) struct Head {
-    pub(super) status: u16,
-    /// Framing of the backend's body.
-    pub(super) framing: Framing,
-    pub(super) keep_upstream: bool,
-    pub(super) keep_downstream: bool,
-    /// Framing towards the client.
-    pub(super) framing_out: Framing,
 }
 
 /// Parses the backend's head and writes the client's to `out`. The length of the former, or `None` if it is not whole.
@@ -410,26 +397,6 @@ async fn nothing_was_taken(transport: &Transport, end: End, sent: usize) -> bool
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     false
-}
-
-impl Response {
-    fn new(head: Head, input: Option<Buffer>, out: Vec<u8>, sent_late: Option<Instant>) -> Self {
-        Self {
-            status: head.status,
-            sent_late,
-            body: Body::new(head.framing),
-            keep_upstream: head.keep_upstream,
-            keep_downstream: head.keep_downstream,
-            framing_out: head.framing_out,
-            recode: head.framing != head.framing_out,
-            may_splice: head.framing == head.framing_out,
-            input,
-            out,
-            out_sent: 0,
-            checked: 0,
-            written: 0,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -230,7 +230,7 @@ async fn one_try<'s>(
         }
     };
     let latency = clock::now().saturating_since(response.sent_late.unwrap_or(started));
-    outcome.status = response.status;
+    outcome.status = response.head.status;
     outcome.upstream = Some(latency);
     request
         .in_force
@@ -244,15 +244,15 @@ async fn one_try<'s>(
         Ok(()) => {
             let ended = clock::now();
             outcome.ended = Some(ended);
-            observe_answer(request, backend, response.status, (latency, ended));
-            let clean = response.keep_upstream
+            observe_answer(request, backend, response.head.status, (latency, ended));
+            let clean = response.head.keep_upstream
                 && upload.is_sent(&request.plan.head)
                 && !response.has_rest();
             let now_ms = down.timer.now_ms();
             if clean {
                 request.worker.upstreams.put(up, request.pool, now_ms);
             }
-            Ok(match (response.keep_downstream, upload.is_read()) {
+            Ok(match (response.head.keep_downstream, upload.is_read()) {
                 (true, true) => After::Keep,
                 // Where the client wanted to go on it may be sending: a close would be a reset.
                 (false, true) if request.plan.wants_keep_alive => After::Linger,

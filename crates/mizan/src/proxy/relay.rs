@@ -19,27 +19,34 @@ use std::task::{Context, Poll};
 /// gathering write is cheaper than the copy.
 const COPY_MAX: usize = 4 << 10;
 
+/// What of a response head outlives its parsing.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    /// Framing of the backend's body.
+    pub(super) framing: Framing,
+    pub(super) keep_upstream: bool,
+    pub(super) keep_downstream: bool,
+    /// Framing towards the client.
+    pub(super) framing_out: Framing,
+}
+
 /// A response whose head is written to `out` and whose body flows.
 #[derive(Debug)]
 pub(super) struct Response {
-    pub(super) status: u16,
+    pub(super) head: Head,
     /// When the request was sent whole, if that was not at once.
     pub(super) sent_late: Option<Instant>,
     /// What is left of the backend's body.
     pub(super) body: Body,
-    pub(super) keep_upstream: bool,
-    pub(super) keep_downstream: bool,
-    pub(super) framing_out: Framing,
-    /// The client's framing is another than the backend's.
-    pub(super) recode: bool,
-    /// Whether the body may go through a pipe.
-    pub(super) may_splice: bool,
+    /// No pipe was to be had: the body is copied.
+    pub(super) no_pipe: bool,
     pub(super) input: Option<Buffer>,
     /// Bytes to write before those of `input`: the head, and recoded pieces.
-    pub(super) out: Vec<u8>,
-    pub(super) out_sent: usize,
+    out: Vec<u8>,
+    out_sent: usize,
     /// Bytes at the front of `input` that belong to the body and may be written.
-    pub(super) checked: usize,
+    checked: usize,
     /// Bytes written to the client.
     pub(super) written: u64,
 }
@@ -152,9 +159,34 @@ impl Flow {
 }
 
 impl Response {
+    /// A response of which nothing is passed on yet; `out` holds its head as the client gets it.
+    pub(super) fn new(
+        head: Head,
+        input: Option<Buffer>,
+        out: Vec<u8>,
+        sent_late: Option<Instant>,
+    ) -> Self {
+        Self {
+            body: Body::new(head.framing),
+            head,
+            sent_late,
+            no_pipe: false,
+            input,
+            out,
+            out_sent: 0,
+            checked: 0,
+            written: 0,
+        }
+    }
+
+    /// Whether the client's framing is another than the backend's.
+    pub(super) fn is_recoded(&self) -> bool {
+        self.head.framing != self.head.framing_out
+    }
+
     /// Whether the client sees the end of its answer only by the end of the connection.
     pub(super) fn is_close_delimited(&self) -> bool {
-        self.framing_out == Framing::UntilClose
+        self.head.framing_out == Framing::UntilClose
     }
 
     /// Whether bytes came behind the body: such a connection is not used again.
@@ -240,7 +272,7 @@ impl Response {
             return Err(Reason::ResponseCut);
         }
         self.body = Body::Done;
-        if self.framing_out == Framing::Chunked {
+        if self.head.framing_out == Framing::Chunked {
             self.out.extend_from_slice(b"0\r\n\r\n");
         }
         Ok(0)
@@ -248,10 +280,11 @@ impl Response {
 
     /// Checks what was read, and recodes it where the framings differ.
     pub(super) fn take_input(&mut self) -> Result<(), Reason> {
+        let is_recoded = self.is_recoded();
         let Some(input) = &mut self.input else {
             return Ok(());
         };
-        if !self.recode {
+        if !is_recoded {
             let (taken, _) = self
                 .body
                 .take(&input.unread()[self.checked..])

@@ -62,7 +62,8 @@ impl Pipe {
 /// Whether the rest of the body should go through a pipe.
 pub(super) fn is_worth_it(response: &Response, down: &Downstream, up: &Upstream<'_>) -> bool {
     matches!(response.body, Body::Length(left) if left >= SPLICE_MIN)
-        && response.may_splice
+        && !response.no_pipe
+        && !response.is_recoded()
         && matches!(
             (&down.transport, &up.transport),
             (Transport::Tcp(_), Transport::Tcp(_))
@@ -84,7 +85,7 @@ pub(super) async fn relay(
     };
     let Ok(mut pipe) = Pipe::take() else {
         // Out of descriptors: the body is copied.
-        response.may_splice = false;
+        response.no_pipe = true;
         return Ok(());
     };
     let mut patience = Patience::new();
