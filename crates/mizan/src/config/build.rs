@@ -128,6 +128,7 @@ fn settings(cx: &Cx<'_>, file: &File) -> Settings {
             window: file.drain.window.value.0,
             deadline: file.drain.deadline.value.0,
         },
+        mode: from.mode.as_ref().map(|mode| mode.value.0),
         reload_watch: file.reload.watch,
         upstream_idle_max: file.limits.upstream_idle_max,
     }

@@ -57,6 +57,7 @@ fn listener(name: &str, index: usize) -> Listener {
         name: name.into(),
         index,
         bind: Bind::Tcp(([127, 0, 0, 1], 8000).into()),
+        mode: None,
         backlog: 4096,
         connections_max: 100_000,
         networks: Networks::default(),
