@@ -17,11 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) struct Fleet {
     pub(super) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    open: Vec<Bind>,
+    /// Listeners that are open, as they were when their sockets were opened.
+    open: Vec<Arc<Listener>>,
 }
 
 /// Sockets that were opened but are not yet accepted on: one for each worker.
-pub(super) type Opened = Vec<(Bind, Vec<OwnedFd>)>;
+pub(super) type Opened = Vec<(Arc<Listener>, Vec<OwnedFd>)>;
 
 impl Fleet {
     /// Opens every listener, then starts the workers on them.
@@ -71,7 +72,7 @@ impl Fleet {
         let missing = snapshot
             .listeners
             .iter()
-            .filter(|listener| !self.open.contains(&listener.bind));
+            .filter(|listener| !self.open.iter().any(|open| open.bind == listener.bind));
         missing
             .map(|listener| {
                 let sockets =
@@ -82,31 +83,38 @@ impl Fleet {
                             source,
                         }
                     })?;
-                Ok((listener.bind.clone(), sockets))
+                Ok((Arc::clone(listener), sockets))
             })
             .collect()
     }
 
     /// Accepts on sockets that were opened.
     pub(super) fn listen(&mut self, opened: Opened) {
-        for (bind, sockets) in opened {
+        for (listener, sockets) in opened {
             let open = OpenCount::default();
             for (mailbox, socket) in self.shared.mailboxes.iter().zip(sockets) {
-                let _ = mailbox.send(Message::Listen(bind.clone(), socket, open.clone()));
+                let bind = listener.bind.clone();
+                let _ = mailbox.send(Message::Listen(bind, socket, open.clone()));
             }
-            self.open.push(bind);
+            self.open.push(listener);
         }
+    }
+
+    /// The listeners that are open, as they were when their sockets were opened.
+    pub(super) fn listeners(&self) -> &[Arc<Listener>] {
+        &self.open
     }
 
     /// Closes the listeners for which `keep` is false, after their accept queues were emptied.
     pub(super) async fn close(&mut self, keep: impl Fn(&Bind) -> bool) {
-        let (kept, closed): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.open).into_iter().partition(keep);
+        let (kept, closed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|listener| keep(&listener.bind));
         self.open = kept;
-        for bind in closed {
-            self.ask_all(|done| Message::Unlisten(bind.clone(), done))
+        for listener in closed {
+            self.ask_all(|done| Message::Unlisten(listener.bind.clone(), done))
                 .await;
-            if let Bind::Unix(path) = &bind {
+            if let Bind::Unix(path) = &listener.bind {
                 let _ = std::fs::remove_file(path);
             }
         }

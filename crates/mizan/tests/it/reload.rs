@@ -101,6 +101,55 @@ fn a_bad_file_leaves_the_old_configuration_running_and_says_so() {
 }
 
 #[test]
+fn a_key_that_is_read_at_start_only_is_told_and_the_rest_is_applied() {
+    let backends = [Backend::healthy("a")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    mizan.write_config(&format!("workers = 1\n{}", numbered(2, &backends)));
+    let told = "`workers` is read at start only: 1 takes effect with a restart; 2 run now";
+    let reload = mizan.command(&["reload", "--json"]);
+    assert_eq!(reload.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&reload.stdout).expect("JSON");
+    assert_eq!(report["result"], "applied");
+    let problem = &report["problems"][0];
+    assert_eq!(
+        (&problem["severity"], &problem["path"], &problem["message"]),
+        (&"warning".into(), &"workers".into(), &told.into())
+    );
+    assert_eq!(mizan.get("/number").text(), "2");
+    eventually(PATIENCE, "the log says so", || mizan.log().contains(told));
+
+    let again = mizan.command(&["reload"]);
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(said.contains("unchanged") && said.contains(told), "{said}");
+    let status = mizan.command(&["status", "--json"]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(
+        status.contains(told) && status.contains("\"workers\": 2"),
+        "{status}"
+    );
+}
+
+#[test]
+fn one_bad_edit_that_is_read_twice_is_logged_once() {
+    let backends = [Backend::healthy("a")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    let times = |word: &str| mizan.log().matches(word).count();
+    mizan.write_config("nonsense = 1\n");
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(2));
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(2));
+    eventually(PATIENCE, "both refusals are in the log", || {
+        times("reload refused again") == 1
+    });
+    assert_eq!(times("unknown key `nonsense`"), 1, "{}", mizan.log());
+
+    mizan.write_config("nonsense = 2\n");
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(2));
+    eventually(PATIENCE, "another bad edit is logged anew", || {
+        times("unknown key `nonsense`") == 2
+    });
+}
+
+#[test]
 fn a_changed_file_is_loaded_by_itself() {
     let backends = [Backend::healthy("a")];
     let watching = |number| format!("{}[reload]\nwatch = true\n", numbered(number, &backends));
