@@ -100,10 +100,25 @@ pub enum Event {
 pub enum EjectionEnd {
     /// Its time was up: the backend is on probation.
     Elapsed,
-    /// It was for refused connections, and probes connect again.
+    /// It was for refused or lost connections, and probes connect again.
     Proved,
     /// Ejection was switched off.
     SwitchedOff,
+}
+
+impl Event {
+    /// Whether there is less to serve with from here on: somebody may have to look.
+    pub fn degrades_service(&self) -> bool {
+        matches!(
+            self,
+            Self::HealthChanged {
+                to: Health::Down,
+                ..
+            } | Self::Ejected { .. }
+                | Self::Refused { .. }
+                | Self::PanicEntered { .. }
+        )
+    }
 }
 
 impl fmt::Display for Event {

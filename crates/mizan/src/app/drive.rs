@@ -129,10 +129,14 @@ fn tick_pools(snapshot: &Snapshot, now: Instant) {
     }
 }
 
-/// One line for each change of state.
+/// One line for each change of state: what degrades service is a warning, what mends it is not.
 pub(super) fn log_events(pool: &str, events: Vec<Event>) {
     for event in events {
-        tracing::info!(pool, "{event}");
+        if event.degrades_service() {
+            tracing::warn!(pool, "{event}");
+        } else {
+            tracing::info!(pool, "{event}");
+        }
     }
 }
 

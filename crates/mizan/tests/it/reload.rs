@@ -243,6 +243,12 @@ fn an_ejected_backend_stays_ejected_over_a_reload() {
         assert_eq!(mizan.get("/").status, 200);
         mizan.log().contains("is ejected")
     });
+    let log = mizan.log();
+    let line = log.lines().find(|line| line.contains("is ejected"));
+    assert!(
+        line.is_some_and(|line| line.contains("WARN")),
+        "what degrades service is a warning: {line:?}"
+    );
     let before = backends[0].requests();
     mizan.write_config(&numbered(2, &backends));
     mizan.signal(Signal::HUP);
