@@ -94,7 +94,6 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
             idle_max: 0,
         },
         waiters: Arc::default(),
-        connections_max: None,
         queue: Queue {
             requests_max: 0,
             timeout: zero,

@@ -33,8 +33,6 @@ pub struct Pool {
     pub retry: Retry,
     /// Idle connections.
     pub keepalive: Keepalive,
-    /// Connections to one backend at once for each worker; `None` is unlimited (default).
-    pub connections_max: Option<u32>,
     /// What happens when every usable backend is at its `in_flight_max`.
     pub queue: Queue,
     /// Who waits in the queue now; carried over reloads by name.
@@ -229,7 +227,7 @@ pub struct UpstreamTimeouts {
     pub response_header: Duration,
     /// Silence of the backend within a response body (default 60 s): cut. Long polls and event streams: 0.
     pub response_idle: Duration,
-    /// One try, from pick to response head (default off).
+    /// One try, from its first byte sent to the end of the response head (default off).
     pub per_try: Duration,
     /// The whole request (default off).
     pub request: Duration,

@@ -143,7 +143,6 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
             idle_timeout: Duration::from_secs(4),
             idle_max: 256,
         },
-        connections_max: None,
         queue: Queue {
             requests_max: 1024,
             timeout: Duration::from_secs(1),

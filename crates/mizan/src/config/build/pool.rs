@@ -97,7 +97,6 @@ fn build_one(
             idle_timeout: from.keepalive.idle_timeout.value.0,
             idle_max: from.keepalive.idle_max,
         },
-        connections_max: from.connections_max,
         queue: Queue {
             requests_max: from.queue.requests_max,
             timeout: from.queue.timeout.value.0,
