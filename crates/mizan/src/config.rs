@@ -10,6 +10,7 @@
 //! | `rules` | what no schema says: references, duplicates, contradictions |
 //! | `timing` | relations between time-outs, ours and those of the other side |
 //! | `build` | makes the snapshot of what has passed |
+//! | `members` | host names become members, at first and every 30 s |
 //! | `restart` | what a reload cannot change |
 //!
 //! [`compile`] does no I/O but asking `resolve` for host names, and changes nothing that is in force.
@@ -17,6 +18,7 @@
 mod build;
 mod diagnostic;
 mod load;
+mod members;
 mod report;
 mod restart;
 mod rules;
@@ -29,6 +31,7 @@ mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Watch, default_admin_socket, load, load_with};
+pub use members::{Resolved, Unresolved, members};
 pub use restart::{Running, needs_restart};
 pub use timing::{Relation, Verdict};
 

@@ -67,7 +67,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         core: core.clone(),
         config: PoolConfig::default(),
         members: Vec::new(),
-        names: Vec::new(),
+        configured: Vec::new(),
         versions: Vec::new(),
         hash_key: None,
         health,

@@ -117,7 +117,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         )),
         config,
         members,
-        names: Vec::new(),
+        configured: Vec::new(),
         versions: distinct,
         hash_key: None,
         health: None,
