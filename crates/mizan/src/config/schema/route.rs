@@ -21,7 +21,8 @@ pub(in super::super) struct Route {
     pub(in super::super) name: Option<String>,
     /// Listeners it holds on; unset: all.
     pub(in super::super) listener: OneOrMany<String>,
-    /// Hosts, exact or `*.example.org` (any name below it), without port; unset: all.
+    /// Hosts, exact or `*.example.org` (any name below it), without port; unset: all. The host decides before
+    /// the path: routes without it are asked last.
     pub(in super::super) host: OneOrMany<Text<HostMatch>>,
     /// The whole path.
     pub(in super::super) path: Option<Text<PathText>>,
