@@ -24,45 +24,42 @@ pub(super) struct Parts {
     pub(super) refused: Option<(u64, String)>,
 }
 
-/// Why a reload does not come into force: the digest of what was read, and the report.
-type Refusal = (u64, ReloadReport);
+/// Why a reload puts nothing into force.
+enum Ended {
+    /// What was read is in force already.
+    Unchanged(ReloadReport),
+    /// It cannot come into force; with the digest of what was read.
+    Refused(u64, ReloadReport),
+}
 
 /// Reads the configuration again. Order of effects: everything that can fail comes before the first change.
 pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
     let previous = parts.current.load();
     match prepare(parts, &previous).await {
-        Err((digest, report)) => refuse(parts, digest, report),
-        Ok(Prepared::Unchanged(report)) => {
+        Ok((compiled, opened)) => put_into_force(parts, compiled, opened).await,
+        Err(Ended::Refused(digest, report)) => refuse(parts, digest, report),
+        Err(Ended::Unchanged(report)) => {
             parts.refused = None;
             parts.metrics.reloaded(ReloadResult::Unchanged);
             parts.control.not_applied(report)
         }
-        Ok(Prepared::New(compiled, opened)) => put_into_force(parts, compiled, opened).await,
     }
 }
 
-/// A configuration that can come into force, unless it is there already.
-enum Prepared {
-    Unchanged(ReloadReport),
-    New(Compiled, Opened),
-}
-
 /// All that can fail.
-async fn prepare(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Prepared, Refusal> {
+async fn prepare(parts: &Parts, previous: &Arc<Snapshot>) -> Result<(Compiled, Opened), Ended> {
     let generation = previous.generation;
     if parts.control.phase() == Phase::Stopping {
-        return Err((
-            previous.digest,
-            failure(generation, "the process is stopping"),
-        ));
+        let report = failure(generation, "the process is stopping");
+        return Err(Ended::Refused(previous.digest, report));
     }
     let (sources, snapshot, mut warnings) = read_again(parts, previous).await?;
     warnings.extend(needs_restart(parts, &sources, &snapshot));
     if snapshot.digest == previous.digest {
         let report = control::report(ReloadResult::Unchanged, generation, &sources, &warnings);
-        return Ok(Prepared::Unchanged(report));
+        return Err(Ended::Unchanged(report));
     }
-    let failed = |message: String| (snapshot.digest, failure(generation, &message));
+    let failed = |message: String| Ended::Refused(snapshot.digest, failure(generation, &message));
     let opened = parts
         .fleet
         .open_missing(&snapshot)
@@ -72,7 +69,7 @@ async fn prepare(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Prepared, Re
         .access_log
         .configure(target)
         .map_err(|error| failed(format!("cannot open the access log: {error}")))?;
-    Ok(Prepared::New((sources, snapshot, warnings), opened))
+    Ok(((sources, snapshot, warnings), opened))
 }
 
 async fn put_into_force(parts: &mut Parts, compiled: Compiled, opened: Opened) -> ReloadReport {
@@ -101,13 +98,13 @@ async fn put_into_force(parts: &mut Parts, compiled: Compiled, opened: Opened) -
 }
 
 /// Reads and compiles, on a thread that may block: host names are resolved on the way.
-async fn read_again(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Compiled, Refusal> {
+async fn read_again(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Compiled, Ended> {
     let options = parts.options.clone();
     let in_force = Arc::clone(previous);
     let read = tokio::task::spawn_blocking(move || read(&options, Some(&in_force))).await;
     match read {
         Ok(Ok(compiled)) => Ok(compiled),
-        Ok(Err((sources, problems))) => Err((
+        Ok(Err((sources, problems))) => Err(Ended::Refused(
             config::digest(&sources),
             control::report(
                 ReloadResult::Refused,
@@ -116,7 +113,7 @@ async fn read_again(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Compiled,
                 &problems,
             ),
         )),
-        Err(_) => Err((
+        Err(_) => Err(Ended::Refused(
             previous.digest,
             failure(previous.generation, "the configuration could not be read"),
         )),
