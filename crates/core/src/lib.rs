@@ -2,9 +2,9 @@
 //!
 //! Four promises: nothing here reads a clock (time is the argument `now`), draws a random number
 //! (entropy is the argument `random`), waits for anything outside, or locks and allocates while it picks.
-//! One exception to the last: a pick that finds nobody while requests have just marked backends (refused,
-//! ejected) takes note of the marks itself, with the pool's lock and a fresh picker, and looks once more;
-//! else a request could be turned away for a state that is over.
+//! One exception to the last: a pick that finds nobody while members or their marks have just been
+//! changed takes the pool's lock, which a change holds, takes note of the marks, and looks again; else a
+//! request could be turned away for a state that is over.
 //!
 //! | module | decides |
 //! | --- | --- |
