@@ -52,6 +52,9 @@ pub fn needs_restart(
     cx.report.finish()
 }
 
+const AT_START: &str = "at start only";
+const WITH_SOCKET: &str = "when the socket is opened";
+
 /// A key whose value waits for a restart.
 struct Waiting {
     steps: Vec<Step<'static>>,
@@ -59,13 +62,13 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// `None` if the key has the value that runs.
-    fn new(steps: &[Step<'static>], wanted: String, runs: String) -> Option<Self> {
+    /// `None` if the key has the value that runs. `read` says when it is read.
+    fn new(steps: &[Step<'static>], read: &str, wanted: String, runs: String) -> Option<Self> {
         let key = show_steps(steps);
         (wanted != runs).then(|| Self {
             steps: steps.to_vec(),
             message: format!(
-                "`{key}` is read at start only: {wanted} takes effect with a restart; until then it stays {runs}"
+                "`{key}` is read {read}: {wanted} takes effect with a restart; until then it stays {runs}"
             ),
         })
     }
@@ -82,20 +85,23 @@ fn settings(wanted: &Settings, runs: &Settings) -> Vec<Waiting> {
     });
     let ((socket, bind), (own_socket, own_bind)) = (admin(wanted), admin(runs));
     let others = [
-        Waiting::new(&[Key("admin"), Key("socket")], socket, own_socket),
-        Waiting::new(&[Key("admin"), Key("bind")], bind, own_bind),
+        Waiting::new(&[Key("admin"), Key("socket")], AT_START, socket, own_socket),
+        Waiting::new(&[Key("admin"), Key("bind")], AT_START, bind, own_bind),
         Waiting::new(
             &[Key("health"), Key("bind")],
+            AT_START,
             or_off(wanted.health_bind),
             or_off(runs.health_bind),
         ),
         Waiting::new(
             &[Key("metrics"), Key("bind")],
+            AT_START,
             or_off(wanted.metrics_bind),
             or_off(runs.metrics_bind),
         ),
         Waiting::new(
             &[Key("limits"), Key("upstream_idle_max")],
+            AT_START,
             wanted.upstream_idle_max.to_string(),
             runs.upstream_idle_max.to_string(),
         ),
@@ -122,8 +128,8 @@ fn socket(wanted: &Listener, opened: &Listener) -> Vec<Waiting> {
     };
     let backlogs = (wanted.backlog.to_string(), opened.backlog.to_string());
     let waiting = [
-        Waiting::new(&steps("backlog"), backlogs.0, backlogs.1),
-        Waiting::new(&steps("mode"), mode(wanted), mode(opened)),
+        Waiting::new(&steps("backlog"), WITH_SOCKET, backlogs.0, backlogs.1),
+        Waiting::new(&steps("mode"), WITH_SOCKET, mode(wanted), mode(opened)),
     ];
     waiting.into_iter().flatten().collect()
 }

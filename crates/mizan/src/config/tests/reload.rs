@@ -120,8 +120,13 @@ fn a_key_that_is_read_at_start_only_is_told_at_its_place() {
         + "[admin]\nsocket = \"off\"\nbind = \"127.0.0.1:9902\"\ntoken = \"0123456789abcdef\"\n\
            [health]\nbind = \"off\"\n[metrics]\nbind = \"127.0.0.1:1\"\n[limits]\nupstream_idle_max = 5\n";
     let stays = |key: &str, wanted: &str, runs: &str| {
+        let read = if key.starts_with("listener") {
+            "when the socket is opened"
+        } else {
+            "at start only"
+        };
         format!(
-            "`{key}` is read at start only: {wanted} takes effect with a restart; until then it stays {runs}"
+            "`{key}` is read {read}: {wanted} takes effect with a restart; until then it stays {runs}"
         )
     };
     let told: Vec<String> = waiting(&start, &text)
