@@ -47,12 +47,14 @@ pub enum AppError {
     #[error("{0}")]
     Refused(String),
     /// A listener's socket could not be opened.
-    #[error("cannot listen on {bind} (listener `{listener}`): {source}")]
+    #[error("cannot listen on {bind} (listener `{listener}`){hint}")]
     Listen {
         /// The listener's name.
         listener: String,
         /// Its address.
         bind: String,
+        /// What it takes, where that is known; else empty.
+        hint: &'static str,
         /// Why.
         source: io::Error,
     },
@@ -60,11 +62,11 @@ pub enum AppError {
     #[error(transparent)]
     Admin(#[from] BindError),
     /// The access log could not be opened.
-    #[error("cannot open the access log: {0}")]
-    AccessLog(io::Error),
+    #[error("cannot open the access log that `[log] access` names")]
+    AccessLog(#[source] io::Error),
     /// A thread or a runtime could not be started.
-    #[error("cannot start {0}: {1}")]
-    Start(&'static str, io::Error),
+    #[error("cannot start {0}")]
+    Start(&'static str, #[source] io::Error),
 }
 
 /// A configuration that can come into force, with its warnings.
@@ -81,8 +83,9 @@ fn read(options: &Options, previous: Option<&Snapshot>) -> Result<Compiled, Refu
     }
 }
 
-/// The system's resolver. Blocks: called at start, and at reload and every 30 s on a blocking thread.
-fn resolve(name: &str) -> io::Result<Vec<std::net::SocketAddr>> {
+/// The system's resolver. Blocks: called by `mizan check`, at start, and at reload and every 30 s on a
+/// blocking thread.
+pub(crate) fn resolve(name: &str) -> io::Result<Vec<std::net::SocketAddr>> {
     use std::net::ToSocketAddrs;
     name.to_socket_addrs().map(Iterator::collect)
 }
@@ -176,7 +179,11 @@ async fn start(
     let _ = stop.send(true);
     let _ = tokio::time::timeout(Duration::from_secs(2), admin).await;
     drop(probing);
-    tracing::info!(cut, "stopped: {cut} requests were cut");
+    match cut {
+        0 => tracing::info!(cut, "stopped: 0 requests were cut"),
+        1 => tracing::warn!(cut, "stopped: 1 request was cut"),
+        _ => tracing::warn!(cut, "stopped: {cut} requests were cut"),
+    }
     Ok(Ended { cut })
 }
 

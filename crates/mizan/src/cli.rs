@@ -6,7 +6,6 @@
 mod check;
 mod client;
 mod drain;
-mod duration;
 mod generate;
 mod lab;
 mod output;
@@ -28,17 +27,19 @@ use std::process::ExitCode;
     max_term_width = 100,
     after_help = "\
 First steps:
-  mizan lab                             three backends and the proxy, and what to try
-  mizan check mizan.toml                what is wrong with a file; routes in matching order
-  mizan serve --config mizan.toml       SIGHUP or a change of the file reloads, SIGTERM drains
+  mizan lab                             backends, the proxy, and what to try
+  mizan check mizan.toml                what is wrong with a file; its routes
+  mizan serve --config mizan.toml       SIGTERM drains, a changed file is reread
   mizan status                          what runs: backends, their state and why
-  mizan drain api/10.0.0.1:8080 --wait  takes a backend out without failing a request
+  mizan drain api/10.0.0.1:8080 --wait  takes a backend out, fails no request
 
 Exit status:
-  0  done and verified                              3  the configuration changed meanwhile
-  1  a check is violated, or (status) the last      4  no instance answers
-     reload was refused                             5  not done in time
-  2  usage, or a file is refused"
+  0  done and verified
+  1  a check is violated, or (status) the last reload was refused
+  2  usage, a file is refused, or the output cannot be written
+  3  the configuration changed meanwhile
+  4  no instance answers
+  5  not done in time"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -72,10 +73,10 @@ struct Instance {
 
 impl Instance {
     fn client(&self) -> Result<Client, ClientError> {
-        let default = || crate::config::default_admin_socket().display().to_string();
+        let token = std::env::var("MIZAN_TOKEN").ok();
         Client::new(
-            &self.admin.clone().unwrap_or_else(default),
-            std::env::var("MIZAN_TOKEN").ok(),
+            self.admin.as_deref(),
+            token.filter(|token| !token.is_empty()),
         )
     }
 }
@@ -89,13 +90,13 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help goes to standard output and is no error. Nobody is told if the stream is closed.
-            let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
+            // Help goes to standard output and is no error.
+            let exit = if error.use_stderr() {
+                Exit::Usage
             } else {
-                ExitCode::SUCCESS
+                Exit::Done
             };
+            return output::written(error.print(), exit).into();
         }
     };
     match cli.command {

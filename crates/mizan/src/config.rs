@@ -33,6 +33,7 @@ pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Watch, default_admin_socket, load, load_with};
 pub use members::{Resolved, Unresolved, members};
 pub use restart::{Running, needs_restart};
+pub use suggest::nearest;
 pub use timing::{Relation, Verdict};
 
 use crate::snapshot::Snapshot;
@@ -42,6 +43,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +159,14 @@ pub fn json_schema() -> serde_json::Value {
 /// What a string of this `format` in the schema is, in words; `None` for formats that are not ours.
 pub fn format_meaning(format: &str) -> Option<&'static str> {
     text::format_named(format).map(|format| format.what)
+}
+
+/// Reads a duration as it is written in a file: `250ms`, `1.5s`, `1m30s`.
+///
+/// # Errors
+/// What is wrong with it, and what may be meant.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    <text::Time as text::Meaning>::read(text).map(|time| time.0)
 }
 
 /// What was read: the tree, the part of it that fits the schema, and what is wrong.

@@ -152,3 +152,175 @@ fn help_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
     assert!(out(&output).contains("Exit status"));
 }
+
+#[test]
+fn a_log_level_that_is_none_is_refused_with_the_five() {
+    let output = mizan(&["serve", "--log-level", "loud"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("error, warn, info, debug, trace"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn a_wrong_mizan_log_is_refused_and_named() {
+    for wrong in ["bogus=loud", "loud"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+            .args(["serve", "--config", "/nonexistent/mizan.toml"])
+            .env("MIZAN_LOG", wrong)
+            .output()
+            .expect("it starts");
+        assert_eq!(output.status.code(), Some(2));
+        let text = err(&output);
+        assert!(text.contains(&format!("MIZAN_LOG is `{wrong}`")), "{text}");
+    }
+}
+
+/// `script` gives it a terminal.
+#[test]
+fn a_terminal_gets_no_complaint_of_the_logging_library() {
+    let command = format!(
+        "{} serve --config /nonexistent/mizan.toml",
+        env!("CARGO_BIN_EXE_mizan")
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env_remove("MIZAN_LOG")
+        .output()
+        .expect("script(1) is part of util-linux");
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("nothing was served"), "{text}");
+    assert!(!text.contains("ansi"), "{text}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_no_success() {
+    for arguments in [&["generate", "metrics"][..], &["--help"]] {
+        let full = std::fs::File::create("/dev/full").expect("Linux has it");
+        let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = err(&output);
+        assert!(text.contains("cannot write to standard output"), "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_failure() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .args(["generate", "schema"])
+        .stdout(writer)
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(err(&output), "");
+}
+
+#[test]
+fn a_refused_file_shows_its_errors_last_and_no_relations() {
+    let wrong = GOOD.replace("host = \"*.example.org\"", "hots = \"*.example.org\"")
+        + "\n[expect]\nstop_grace = \"10s\"\n";
+    let (code, text) = check(&wrong, &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        !text.contains("not checked") && !text.contains("pass "),
+        "{text}"
+    );
+    let last_warning = text.rfind("warning[").expect("a timing relation");
+    let first_error = text.find("error[").expect("an unknown key");
+    assert!(last_warning < first_error, "{text}");
+    assert!(
+        text.trim_end().ends_with("refused, 1 error, 1 warning"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_violated_relation_is_not_counted_as_a_warning_too() {
+    let (_, text) = check(&format!("{GOOD}\n[expect]\nstop_grace = \"10s\"\n"), &[]);
+    let verdict = text.trim_end().lines().last().unwrap_or_default();
+    assert!(
+        verdict.ends_with("2 backends, 1 timing relation violated"),
+        "{text}"
+    );
+}
+
+/// Starts `mizan serve` on `text`, which cannot start.
+fn refused_start(text: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mizan.toml");
+    let text = text.replace("{dir}", &folder.path().display().to_string());
+    std::fs::write(&path, text).expect("written");
+    let output = mizan(&["serve", "--config", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    err(&output)
+}
+
+#[test]
+fn a_taken_address_names_the_key_that_chooses_another() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound");
+    let off = "[admin]\nsocket = \"{dir}/admin.sock\"\n";
+    for (tables, key) in [
+        (
+            format!("{off}[health]\nbind = \"{taken}\"\n[metrics]\nbind = \"off\"\n"),
+            "(choose another place with `[health] bind`): ",
+        ),
+        (
+            format!("{off}[health]\nbind = \"off\"\n[metrics]\nbind = \"{taken}\"\n"),
+            "(choose another place with `[metrics] bind`): ",
+        ),
+        (
+            format!("{off}bind = \"{taken}\"\ntoken = \"correct-horse-battery\"\n"),
+            "(choose another place with `[admin] bind`): ",
+        ),
+    ] {
+        let text = refused_start(&format!("{tables}\n{GOOD}"));
+        assert!(text.contains(key), "{text}");
+        assert_eq!(text.matches("in use").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_taken_listener_says_why_once() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound").to_string();
+    let text = refused_start(&format!(
+        "[admin]\nsocket = \"{{dir}}/admin.sock\"\n[health]\nbind = \"off\"\n[metrics]\nbind = \"off\"\n{}",
+        GOOD.replace("127.0.0.1:8000", &taken)
+    ));
+    assert!(
+        text.contains(&format!("cannot listen on {taken}")),
+        "{text}"
+    );
+    assert_eq!(text.matches("in use").count(), 1, "{text}");
+}
+
+#[test]
+fn an_access_log_that_cannot_be_opened_is_named_with_its_key() {
+    let text = refused_start(&format!(
+        "{GOOD}\n[log]\naccess = \"{{dir}}/none/access.log\"\n"
+    ));
+    assert!(text.contains("`[log] access`"), "{text}");
+    assert!(text.contains("/none/access.log: No such file"), "{text}");
+}
+
+#[test]
+fn a_default_socket_that_is_not_there_says_how_to_name_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .arg("status")
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(4));
+    assert!(err(&output).contains("--admin"), "{}", err(&output));
+}

@@ -11,6 +11,7 @@ use super::view::{
     StatusView,
 };
 use crate::clock;
+use crate::config;
 use crate::snapshot::{Current, Pool, Snapshot};
 use crate::telemetry::exposition;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -36,7 +37,7 @@ pub(super) fn routes(rule: Guard, current: &Arc<Current>) -> Router<AdminState> 
             post(set_admin),
         )
         .route("/v1/reload", post(reload))
-        .route("/v1/config", get(config))
+        .route("/v1/config", get(config_in_force))
         .route("/v1/routes", get(routes_in_order))
         .route("/v1/openapi.json", get(async || Json(openapi::document())))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -53,13 +54,17 @@ pub(super) fn metrics_routes() -> Router<AdminState> {
     Router::new().route("/metrics", get(metrics))
 }
 
-pub(super) fn with_fallbacks(router: Router<AdminState>) -> Router<AdminState> {
+/// `paths` says what there is on this socket.
+pub(super) fn with_fallbacks(
+    router: Router<AdminState>,
+    paths: &'static str,
+) -> Router<AdminState> {
     router
-        .fallback(async |uri: Uri| {
+        .fallback(async move |uri: Uri| {
             ApiError::new(
                 StatusCode::NOT_FOUND,
                 "not_found",
-                "nothing is here; see /v1/openapi.json",
+                format!("nothing is here; {paths}"),
                 uri.path(),
             )
         })
@@ -145,7 +150,13 @@ async fn set_admin(
     let path = format!("pool.{pool}.backends.{backend}");
     let unknown = || {
         let message = format!("pool `{pool}` has no backend `{backend}`");
-        ApiError::new(StatusCode::NOT_FOUND, "unknown_backend", message, &path)
+        let meant = meant_backend(found, &backend);
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "unknown_backend",
+            message + &meant,
+            &path,
+        )
     };
     found
         .core
@@ -170,7 +181,7 @@ async fn reload(
     Ok(Json(state.control.reload().await))
 }
 
-async fn config(State(state): State<AdminState>) -> Response {
+async fn config_in_force(State(state): State<AdminState>) -> Response {
     let snapshot = state.current.load();
     let sources = state
         .control
@@ -188,13 +199,57 @@ async fn routes_in_order(State(state): State<AdminState>) -> Response {
 
 fn find<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Arc<Pool>, ApiError> {
     snapshot.pools.get(name).ok_or_else(|| {
+        let pools: Vec<&str> = snapshot.pools.keys().map(|name| &**name).collect();
         ApiError::new(
             StatusCode::NOT_FOUND,
             "unknown_pool",
-            format!("there is no pool `{name}`"),
+            format!("there is no pool `{name}`{}", meant(name, &pools)),
             &format!("pool.{name}"),
         )
     })
+}
+
+/// Which backend is meant by a name that is none. A host name of the file stands for a backend for each of
+/// its addresses.
+fn meant_backend(pool: &Pool, backend: &str) -> String {
+    let backends = pool.core.backends();
+    let keys: Vec<&str> = backends.iter().map(|backend| &**backend.key()).collect();
+    let is_address = |key: &&str| {
+        key.strip_prefix(backend)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let addresses: Vec<&str> = keys.iter().copied().filter(is_address).collect();
+    if addresses.is_empty() {
+        meant(backend, &keys)
+    } else {
+        format!("; this name stands for {}", list(&addresses))
+    }
+}
+
+/// The nearest of `known`, or what there is.
+fn meant(text: &str, known: &[&str]) -> String {
+    match config::nearest(text, known.iter().copied()) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if known.is_empty() => String::new(),
+        None if known.len() == 1 => format!("; there is {}", list(known)),
+        None => format!("; there are {}", list(known)),
+    }
+}
+
+/// `a`, `b` and `c`; of many the first few.
+fn list(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.len().min(SHOWN);
+    let mut names: Vec<String> = names[..shown]
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .chain((names.len() > SHOWN).then(|| format!("{} more", names.len() - SHOWN)))
+        .collect();
+    match names.pop() {
+        Some(last) if names.is_empty() => last,
+        Some(last) => format!("{} and {last}", names.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn tagged(snapshot: &Snapshot, body: impl Serialize) -> Response {
@@ -232,4 +287,23 @@ fn if_match(snapshot: &Snapshot, headers: &HeaderMap) -> Result<(), ApiError> {
         message,
         "",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_none_is_answered_with_what_is_meant_or_there() {
+        assert_eq!(meant("apj", &["api", "web"]), "; did you mean `api`?");
+        assert_eq!(meant("none", &["api"]), "; there is `api`");
+        assert_eq!(
+            meant("none", &["api", "web"]),
+            "; there are `api` and `web`"
+        );
+        assert_eq!(meant("none", &[]), "");
+        let many: Vec<String> = (0..100).map(|at| format!("10.0.0.{at}:80")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(meant("none", &many).ends_with("`10.0.0.7:80` and 92 more"));
+    }
 }

@@ -31,20 +31,25 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What callers have to end when the process does.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// What chooses another place for the API's Unix socket.
+const SOCKET_KEY: &str = "`--admin`, or `[admin] socket` in the configuration";
+
 /// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process answers on the Unix socket.
-    #[error("another instance answers on {path}", path = .0.display())]
+    #[error("another instance answers on {path} (choose another place with {SOCKET_KEY})", path = .0.display())]
     InUse(PathBuf),
     /// Something that is no socket has the path.
-    #[error("{path} is not a socket and is left alone", path = .0.display())]
+    #[error("{path} is not a socket and is left alone (choose another place with {SOCKET_KEY})", path = .0.display())]
     NotASocket(PathBuf),
     /// The folder or socket could not be made.
-    #[error("cannot open {what}; choose another place with `--admin` or in the configuration")]
+    #[error("cannot open {what} (choose another place with {key})")]
     Open {
         /// What was to be opened.
         what: String,
+        /// What chooses another place.
+        key: &'static str,
         /// Why not.
         source: io::Error,
     },
@@ -71,6 +76,18 @@ struct Surfaces {
     metrics: bool,
 }
 
+impl Surfaces {
+    /// What there is to ask for, to tell those who asked for something else.
+    fn paths(&self) -> &'static str {
+        match (&self.api, self.health, self.metrics) {
+            (Some(_), ..) => "/v1/openapi.json lists all paths",
+            (None, true, true) => "there are /livez, /readyz and /metrics",
+            (None, true, false) => "there are /livez and /readyz",
+            (None, false, _) => "there is /metrics",
+        }
+    }
+}
+
 /// Opens all sockets that `settings` names. `admin` takes the place of the API's Unix socket.
 ///
 /// # Errors
@@ -86,46 +103,45 @@ pub fn bind(settings: &Settings, admin: Option<&Path>) -> Result<Vec<AdminListen
             AdminBind::Unix(_) => {}
             AdminBind::Tcp { address, .. } => {
                 let guard = Guard::Tcp(*address);
-                listeners.push(AdminListener::tcp(
-                    *address,
-                    Surfaces {
-                        api: Some(guard),
-                        ..Surfaces::default()
-                    },
-                )?);
+                let surfaces = Surfaces {
+                    api: Some(guard),
+                    ..Surfaces::default()
+                };
+                listeners.push(AdminListener::tcp(*address, surfaces, "`[admin] bind`")?);
             }
         }
     }
     let (health, metrics) = (settings.health_bind, settings.metrics_bind);
     if let Some(address) = health {
-        let metrics = metrics == health;
-        listeners.push(AdminListener::tcp(
-            address,
-            Surfaces {
-                health: true,
-                metrics,
-                api: None,
-            },
-        )?);
+        let surfaces = Surfaces {
+            health: true,
+            metrics: metrics == health,
+            api: None,
+        };
+        let key = if surfaces.metrics {
+            "`[health] bind` and `[metrics] bind`"
+        } else {
+            "`[health] bind`"
+        };
+        listeners.push(AdminListener::tcp(address, surfaces, key)?);
     }
     if let Some(address) = metrics.filter(|_| metrics != health) {
-        listeners.push(AdminListener::tcp(
-            address,
-            Surfaces {
-                metrics: true,
-                ..Surfaces::default()
-            },
-        )?);
+        let surfaces = Surfaces {
+            metrics: true,
+            ..Surfaces::default()
+        };
+        listeners.push(AdminListener::tcp(address, surfaces, "`[metrics] bind`")?);
     }
     Ok(listeners)
 }
 
 impl AdminListener {
-    fn tcp(address: SocketAddr, surfaces: Surfaces) -> Result<Self, BindError> {
+    fn tcp(address: SocketAddr, surfaces: Surfaces, key: &'static str) -> Result<Self, BindError> {
         let listener = std::net::TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|source| BindError::Open {
                 what: address.to_string(),
+                key,
                 source,
             })?;
         Ok(Self {
@@ -205,6 +221,7 @@ impl Accepting {
 
 fn router(state: AdminState, surfaces: Surfaces) -> Router {
     let mut router = Router::new();
+    let paths = surfaces.paths();
     if let Some(guard) = surfaces.api {
         router = router.merge(api::routes(guard, &state.current));
     }
@@ -214,7 +231,7 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
     if surfaces.metrics {
         router = router.merge(api::metrics_routes());
     }
-    api::with_fallbacks(router).with_state(state)
+    api::with_fallbacks(router, paths).with_state(state)
 }
 
 /// Accepts and serves, one task a caller.
@@ -301,6 +318,7 @@ impl Drop for SocketFile {
 fn unix_socket(path: &Path) -> Result<(std::os::unix::net::UnixListener, SocketFile), BindError> {
     let failed = |source| BindError::Open {
         what: path.display().to_string(),
+        key: SOCKET_KEY,
         source,
     };
     if let Some(folder) = path.parent() {

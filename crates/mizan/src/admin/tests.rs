@@ -179,6 +179,25 @@ async fn errors_say_code_message_and_path() {
 }
 
 #[tokio::test]
+async fn an_unknown_path_is_answered_with_those_of_its_own_socket() {
+    let running = Running::start();
+    let message = |answer: Answer| {
+        let error: Value = answer.json();
+        error["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let asked = request("GET /", &[]);
+    assert_eq!(
+        message(tcp(running.addresses[1], &asked).await),
+        "nothing is here; there are /livez, /readyz and /metrics"
+    );
+    assert_eq!(
+        message(unix(&running, "GET /").await),
+        "nothing is here; /v1/openapi.json lists all paths"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_write_is_json_and_holds_if_match() {
     let running = Running::start();
     for (headers, status, code) in [

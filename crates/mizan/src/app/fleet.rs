@@ -4,7 +4,9 @@ use super::AppError;
 use crate::proxy::listen::{self, OpenCount};
 use crate::proxy::worker::{self, Message, Padded, Shared};
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{AccessLog, Metrics, chain};
+use rustix::process::Resource;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -42,6 +44,7 @@ impl Fleet {
             connections: (0..workers).map(|_| Padded::default()).collect(),
             in_flight: (0..workers).map(|_| Padded::default()).collect(),
             mailboxes,
+            clients_max: clients_max(rustix::process::getrlimit(Resource::Nofile).current),
             series: Mutex::new(None),
         });
         let mut fleet = Self {
@@ -49,7 +52,7 @@ impl Fleet {
             threads: Vec::new(),
             open: Vec::new(),
         };
-        let opened = fleet.open_missing(&snapshot)?;
+        let opened = fleet.open(&snapshot)?;
         for (index, inbox) in inboxes.into_iter().enumerate() {
             let shared = Arc::clone(&fleet.shared);
             let logger = access_log.logger();
@@ -68,24 +71,41 @@ impl Fleet {
     }
 
     /// Opens the sockets of listeners that `snapshot` has and the fleet does not. Nothing is accepted yet.
-    pub(super) fn open_missing(&self, snapshot: &Snapshot) -> Result<Opened, AppError> {
+    ///
+    /// # Errors
+    /// Which socket could not be opened and why, as a reload reports it.
+    pub(super) fn open_missing(&self, snapshot: &Snapshot) -> Result<Opened, String> {
+        self.open(snapshot).map_err(|error| chain(&error))
+    }
+
+    fn open(&self, snapshot: &Snapshot) -> Result<Opened, AppError> {
         let missing = snapshot
             .listeners
             .iter()
             .filter(|listener| !self.open.iter().any(|open| open.bind == listener.bind));
         missing
-            .map(|listener| {
-                let sockets =
-                    open_for_all(listener, self.shared.mailboxes.len()).map_err(|source| {
-                        AppError::Listen {
-                            listener: listener.name.to_string(),
-                            bind: listener.bind.to_string(),
-                            source,
-                        }
-                    })?;
-                Ok((Arc::clone(listener), sockets))
+            .map(|listener| match self.open_listener(listener) {
+                Ok(sockets) => Ok((Arc::clone(listener), sockets)),
+                Err(source) => Err(AppError::Listen {
+                    listener: listener.name.to_string(),
+                    bind: listener.bind.to_string(),
+                    hint: hint(&listener.bind, source.kind()),
+                    source,
+                }),
             })
             .collect()
+    }
+
+    fn open_listener(&self, listener: &Listener) -> std::io::Result<Vec<OwnedFd>> {
+        // Our own listener on this port, on an address that overlaps, is no stranger.
+        if !self
+            .open
+            .iter()
+            .any(|own| own.bind.port() == listener.bind.port())
+        {
+            listen::expect_free(listener)?;
+        }
+        open_for_all(listener, self.shared.mailboxes.len())
     }
 
     /// Accepts on sockets that were opened.
@@ -112,11 +132,13 @@ impl Fleet {
             .partition(|listener| keep(&listener.bind));
         self.open = kept;
         for listener in closed {
-            self.ask_all(|done| Message::Unlisten(listener.bind.clone(), done))
-                .await;
+            // No new connection may come to a queue that is being emptied. TCP has no way to say so (the kernel resets
+            // what comes between the last accept and the close); a path can be taken away first.
             if let Bind::Unix(path) = &listener.bind {
                 let _ = std::fs::remove_file(path);
             }
+            self.ask_all(|done| Message::Unlisten(listener.bind.clone(), done))
+                .await;
         }
     }
 
@@ -154,6 +176,25 @@ impl Fleet {
     }
 }
 
+/// How many clients fit below `descriptors`: a tenth, but 32 at least, is kept for backends, admin and files, so that
+/// those who are in are served.
+fn clients_max(descriptors: Option<u64>) -> usize {
+    descriptors.map_or(usize::MAX, |all| {
+        let kept = (all / 10).max(32).min(all / 2);
+        usize::try_from(all - kept).unwrap_or(usize::MAX)
+    })
+}
+
+/// What it takes to open `bind`, where the failure's kind tells.
+fn hint(bind: &Bind, kind: ErrorKind) -> &'static str {
+    match bind {
+        Bind::Tcp(address) if address.port() < 1024 && kind == ErrorKind::PermissionDenied => {
+            "; a port below 1024 needs root or the capability CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    }
+}
+
 /// One socket for each worker: of its own on TCP, shared on a Unix path, which only one can be bound to.
 fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<OwnedFd>> {
     match listener.bind {
@@ -166,5 +207,20 @@ fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<Owne
             sockets.push(first);
             Ok(sockets)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_needs_a_right_says_which() {
+        let bind = |text: &str| Bind::Tcp(text.parse().expect("an address"));
+        let denied = ErrorKind::PermissionDenied;
+        assert!(hint(&bind("0.0.0.0:80"), denied).contains("CAP_NET_BIND_SERVICE"));
+        assert_eq!(hint(&bind("0.0.0.0:8000"), denied), "");
+        assert_eq!(hint(&bind("0.0.0.0:80"), ErrorKind::AddrInUse), "");
+        assert_eq!(hint(&Bind::Unix("/run/x.sock".into()), denied), "");
     }
 }

@@ -2,11 +2,12 @@
 
 use super::control::{self, AppControl};
 use super::fleet::{Fleet, Opened};
-use super::{Compiled, Options, read};
+use super::{AppError, Compiled, Options, read};
 use crate::admin::{Control, Phase, Problem, ReloadReport};
 use crate::clock;
 use crate::config::{self, Diagnostic, Running, Source};
 use crate::snapshot::{Bind, Current, Settings, Snapshot};
+use crate::telemetry::logging::chain;
 use crate::telemetry::{AccessLog, Metrics, ReloadResult};
 use std::sync::Arc;
 
@@ -60,15 +61,12 @@ async fn prepare(parts: &Parts, previous: &Arc<Snapshot>) -> Result<(Compiled, O
         return Err(Ended::Unchanged(report));
     }
     let failed = |message: String| Ended::Refused(snapshot.digest, failure(generation, &message));
-    let opened = parts
-        .fleet
-        .open_missing(&snapshot)
-        .map_err(|error| failed(error.to_string()))?;
+    let opened = parts.fleet.open_missing(&snapshot).map_err(&failed)?;
     let target = snapshot.settings.access_log.as_ref().map(|log| &log.target);
     parts
         .access_log
         .configure(target)
-        .map_err(|error| failed(format!("cannot open the access log: {error}")))?;
+        .map_err(|error| failed(chain(&AppError::AccessLog(error))))?;
     Ok(((sources, snapshot, warnings), opened))
 }
 

@@ -2,12 +2,13 @@
 
 use super::output::{self, Exit, count, table};
 use crate::admin::view::{Problem, RouteView};
+use crate::app;
 use crate::clock;
 use crate::config::{self, Diagnostic, Relation, Severity, Source, Verdict};
 use crate::snapshot::Snapshot;
 use clap::Args;
 use serde::Serialize;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 /// Says what is wrong with a configuration file, before anything runs with it.
@@ -20,9 +21,12 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   mizan check mizan.toml
-  mizan check mizan.toml --json | jq '.relations[] | select(.verdict == \"fail\")'
+  mizan check mizan.toml --json | jq '.problems[].message'
 
-Exit status: 0 good (warnings may be printed); 1 a timing relation is violated; 2 the file is refused.")]
+Exit status:
+  0  good (warnings may be printed)
+  1  a timing relation is violated
+  2  the file is refused")]
 pub(super) struct Check {
     /// The configuration file.
     #[arg(value_name = "FILE")]
@@ -40,8 +44,12 @@ struct Report {
     problems: Vec<Problem>,
     routes: Vec<RouteView>,
     relations: Vec<Relation>,
+    /// What is drawn above the routes: errors and warnings.
     #[serde(skip)]
     drawn: Vec<String>,
+    /// How many of them are errors.
+    #[serde(skip)]
+    errors: usize,
     #[serde(skip)]
     size: String,
 }
@@ -49,21 +57,17 @@ struct Report {
 impl Check {
     pub(super) fn run(&self) -> Exit {
         let report = self.report();
-        if self.json {
-            output::json(&report);
-        } else {
-            output::out(&self.describe(&report));
-        }
-        if !report.accepted {
+        let exit = if !report.accepted {
             Exit::Usage
-        } else if report
-            .relations
-            .iter()
-            .any(|relation| relation.verdict == Verdict::Fail)
-        {
+        } else if report.failed() > 0 {
             Exit::Violated
         } else {
             Exit::Done
+        };
+        if self.json {
+            output::json(&report, exit)
+        } else {
+            output::out(&self.describe(&report), exit)
         }
     }
 
@@ -72,7 +76,7 @@ impl Check {
             Ok(sources) => sources,
             Err(diagnostics) => return Report::new(None, &diagnostics, &[]),
         };
-        match config::compile(&sources, None, &resolve, clock::now(), clock::random()) {
+        match config::compile(&sources, None, &app::resolve, clock::now(), clock::random()) {
             Ok((snapshot, warnings)) => Report::new(Some(&snapshot), &warnings, &sources),
             Err(diagnostics) => Report::new(None, &diagnostics, &sources),
         }
@@ -86,25 +90,57 @@ impl Check {
                 routes(&report.routes)
             ));
         }
-        if !report.relations.is_empty() {
+        if report.accepted && !report.relations.is_empty() {
             parts.push(format!(
                 "Timing relations:\n{}",
                 relations(&report.relations)
             ));
         }
-        let errors = report
-            .problems
+        parts.push(format!("{}: {}", self.file.display(), report.verdict()));
+        parts.join("\n\n")
+    }
+}
+
+impl Report {
+    fn new(snapshot: Option<&Snapshot>, diagnostics: &[Diagnostic], sources: &[Source]) -> Self {
+        let accepted = snapshot.is_some();
+        // A relation that does not hold is told once: among the relations where these are printed.
+        let mut told: Vec<&Diagnostic> = diagnostics
             .iter()
-            .filter(|problem| problem.severity == "error")
-            .count();
-        let warnings = report.problems.len() - errors;
-        let failed = report
-            .relations
+            .filter(|diagnostic| !accepted || diagnostic.code != "timing")
+            .collect();
+        // Errors come last, where they are still on the screen.
+        told.sort_by_key(|diagnostic| Reverse(diagnostic.severity));
+        let errors = told
             .iter()
-            .filter(|relation| relation.verdict == Verdict::Fail)
+            .filter(|diagnostic| diagnostic.severity == Severity::Error)
             .count();
-        let mut verdict = vec![if report.accepted {
-            report.size.clone()
+        Self {
+            accepted,
+            problems: diagnostics.iter().map(Problem::from).collect(),
+            routes: snapshot.map(RouteView::in_order).unwrap_or_default(),
+            relations: config::relations(sources),
+            drawn: told
+                .iter()
+                .map(|diagnostic| diagnostic.render(sources))
+                .collect(),
+            errors,
+            size: snapshot.map(size).unwrap_or_default(),
+        }
+    }
+
+    /// The relations that do not hold.
+    fn failed(&self) -> usize {
+        let fails = |relation: &&Relation| relation.verdict == Verdict::Fail;
+        self.relations.iter().filter(fails).count()
+    }
+
+    /// The last line. It counts what is printed above it, each thing once.
+    fn verdict(&self) -> String {
+        let (errors, warnings) = (self.errors, self.drawn.len() - self.errors);
+        let failed = if self.accepted { self.failed() } else { 0 };
+        let mut verdict = vec![if self.accepted {
+            self.size.clone()
         } else {
             "refused".into()
         }];
@@ -112,35 +148,12 @@ impl Check {
         verdict.extend((warnings > 0).then(|| count(warnings, "warning")));
         verdict
             .extend((failed > 0).then(|| format!("{} violated", count(failed, "timing relation"))));
-        parts.push(format!("{}: {}", self.file.display(), verdict.join(", ")));
-        parts.join("\n\n")
-    }
-}
-
-impl Report {
-    fn new(snapshot: Option<&Snapshot>, diagnostics: &[Diagnostic], sources: &[Source]) -> Self {
-        // A relation that does not hold is shown once: among the relations if these are printed.
-        let relations = config::relations(sources);
-        let apart = |diagnostic: &&Diagnostic| {
-            diagnostic.code != "timing" || diagnostic.severity == Severity::Error
-        };
-        Self {
-            accepted: snapshot.is_some(),
-            problems: diagnostics.iter().map(Problem::from).collect(),
-            routes: snapshot.map(RouteView::in_order).unwrap_or_default(),
-            relations,
-            drawn: diagnostics
-                .iter()
-                .filter(apart)
-                .map(|diagnostic| diagnostic.render(sources))
-                .collect(),
-            size: snapshot.map(size).unwrap_or_default(),
-        }
+        verdict.join(", ")
     }
 }
 
 fn size(snapshot: &Snapshot) -> String {
-    let backends = snapshot.pools.values().map(|pool| pool.members.len()).sum();
+    let backends: usize = snapshot.pools.values().map(|pool| pool.members.len()).sum();
     [
         count(snapshot.listeners.len(), "listener"),
         count(snapshot.routes.routes().len(), "route"),
@@ -212,8 +225,4 @@ fn relations(relations: &[Relation]) -> String {
         }
     });
     lines.collect::<Vec<_>>().join("\n")
-}
-
-fn resolve(name: &str) -> std::io::Result<Vec<SocketAddr>> {
-    Ok(name.to_socket_addrs()?.collect())
 }

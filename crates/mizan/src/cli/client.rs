@@ -2,6 +2,7 @@
 
 use super::output::Exit;
 use crate::admin::view::ApiError;
+use crate::config::default_admin_socket;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -24,12 +25,30 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     /// Nobody answers.
-    #[error("no instance answers on {instance}")]
+    #[error("no instance answers on {instance}{hint}")]
     Unreachable {
         /// Where it was looked for.
         instance: String,
+        /// Where else to look; else empty.
+        hint: &'static str,
         /// Why not.
         source: io::Error,
+    },
+    /// An instance may answer, but not to this user.
+    #[error("{instance} is another user's: run this as the instance's user, or with sudo")]
+    Forbidden {
+        /// The socket.
+        instance: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// An instance answers to who shows its token.
+    #[error("the instance on {instance} {}", token_wanted(*.shown))]
+    Token {
+        /// Where.
+        instance: String,
+        /// Whether a token was shown.
+        shown: bool,
     },
     /// What answers is no Mizan, or not of this version.
     #[error("what answers on {instance} is not understood: {what}")]
@@ -58,14 +77,24 @@ pub(super) enum ClientError {
 impl ClientError {
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Unreachable { .. } | Self::NotUnderstood { .. } | Self::Start(_) => {
-                Exit::Unreachable
-            }
+            Self::Unreachable { .. }
+            | Self::Forbidden { .. }
+            | Self::NotUnderstood { .. }
+            | Self::Start(_) => Exit::Unreachable,
             Self::Refused { status, .. } if *status == StatusCode::PRECONDITION_FAILED => {
                 Exit::Changed
             }
-            Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
+            Self::Token { .. } | Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
         }
+    }
+}
+
+/// The variable and the key, since no option takes a secret.
+fn token_wanted(shown: bool) -> &'static str {
+    if shown {
+        "has another token than MIZAN_TOKEN; it is `[admin] token` of its configuration"
+    } else {
+        "wants its token in MIZAN_TOKEN; it is `[admin] token` of its configuration"
     }
 }
 
@@ -73,6 +102,8 @@ impl ClientError {
 #[derive(Debug)]
 pub(super) struct Client {
     instance: Address,
+    /// Nobody said where it is.
+    is_default: bool,
     token: Option<String>,
     runtime: Runtime,
 }
@@ -92,9 +123,12 @@ impl std::fmt::Display for Address {
 
 impl Client {
     /// A caller of the instance on `admin`: a path (`unix:` may stand before it), or `host:port` (with or
-    /// without `http://`).
-    pub(super) fn new(admin: &str, token: Option<String>) -> Result<Self, ClientError> {
-        let instance = parse(admin).ok_or_else(|| {
+    /// without `http://`); `None` is the default socket.
+    pub(super) fn new(admin: Option<&str>, token: Option<String>) -> Result<Self, ClientError> {
+        let is_default = admin.is_none();
+        let default = || default_admin_socket().display().to_string();
+        let admin = admin.map_or_else(default, str::to_owned);
+        let instance = parse(&admin).ok_or_else(|| {
             ClientError::Usage(format!(
                 "`{admin}` is neither a socket's path nor host:port"
             ))
@@ -105,6 +139,7 @@ impl Client {
             .map_err(ClientError::Start)?;
         Ok(Self {
             instance,
+            is_default,
             token,
             runtime,
         })
@@ -122,7 +157,9 @@ impl Client {
 
     /// Waits.
     pub(super) fn pause(&self, duration: Duration) {
-        self.runtime.block_on(tokio::time::sleep(duration));
+        // A sleep is tied to the runtime that it is made in, hence the block.
+        self.runtime
+            .block_on(async { tokio::time::sleep(duration).await });
     }
 
     fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {
@@ -135,6 +172,12 @@ impl Client {
         })?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| self.not_understood(&error));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(ClientError::Token {
+                instance: self.instance.to_string(),
+                shown: self.token.is_some(),
+            });
         }
         match serde_json::from_slice(&body) {
             Ok(error) => Err(ClientError::Refused { status, error }),
@@ -215,8 +258,19 @@ impl Client {
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {
+        let instance = self.instance.to_string();
+        let is_unix = matches!(self.instance, Address::Unix(_));
+        if is_unix && source.kind() == io::ErrorKind::PermissionDenied {
+            return ClientError::Forbidden { instance, source };
+        }
+        let hint = if self.is_default {
+            " (the default; --admin takes what `[admin] socket` of its configuration says)"
+        } else {
+            ""
+        };
         ClientError::Unreachable {
-            instance: self.instance.to_string(),
+            instance,
+            hint,
             source,
         }
     }
@@ -289,6 +343,35 @@ mod tests {
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_not_called_an_absent_instance() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let asked = |admin: &str| {
+            let client = Client::new(Some(admin), None).expect("a client");
+            client.unreachable(denied())
+        };
+        let error = asked("/run/mizan/admin.sock");
+        assert_eq!(error.exit(), Exit::Unreachable);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("/run/mizan/admin.sock is another user's") && text.contains("sudo"),
+            "{text}"
+        );
+        let text = asked("127.0.0.1:9902").to_string();
+        assert_eq!(text, "no instance answers on 127.0.0.1:9902");
+    }
+
+    #[test]
+    fn only_a_default_that_nobody_answers_on_says_how_to_name_another() {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let text = |admin: Option<&str>| {
+            let client = Client::new(admin, None).expect("a client");
+            client.unreachable(gone()).to_string()
+        };
+        assert!(text(None).contains("--admin"), "{}", text(None));
+        assert_eq!(text(Some("x.sock")), "no instance answers on x.sock");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `mizan drain` and `mizan undrain`.
 
-use super::client::{ClientError, segment};
+use super::Instance;
+use super::client::{Client, ClientError, segment};
 use super::output::{self, Exit};
-use super::{Instance, duration};
 use crate::admin::view::{BackendView, PoolView};
 use crate::clock;
+use crate::config;
 use clap::Args;
 use std::time::Duration;
 
@@ -22,8 +23,11 @@ Examples:
   mizan drain api/10.0.0.1:8080 --wait --timeout 2m
   mizan drain 'api/unix:/run/app.sock' --maintenance
 
-Exit status: 0 drained (with --wait), or asked for; 2 no such backend; 4 no instance answers; 5 it still
-holds requests after --timeout (it stays drained).")]
+Exit status:
+  0  drained and holding no request (--wait), or asked for
+  2  no such backend
+  4  no instance answers
+  5  it still holds requests after --timeout, and stays drained")]
 pub(super) struct Drain {
     /// Pool and backend, as `mizan status` shows them.
     #[arg(value_name = "POOL/BACKEND", value_parser = Name::parse)]
@@ -32,7 +36,7 @@ pub(super) struct Drain {
     #[arg(long)]
     wait: bool,
     /// How long to wait.
-    #[arg(long, default_value = "60s", value_parser = duration::parse, requires = "wait")]
+    #[arg(long, default_value = "60s", value_parser = config::duration, requires = "wait")]
     timeout: Duration,
     /// Says that the backend is down on purpose, not only drained.
     #[arg(long)]
@@ -50,7 +54,13 @@ pub(super) struct Drain {
 Example:
   mizan undrain api/10.0.0.1:8080
 
-Its health still counts: if its probes fail it stays out, and `mizan status` says so.")]
+Its health still counts: if its probes fail it stays out, and `mizan status`
+says so.
+
+Exit status:
+  0  asked for
+  2  no such backend
+  4  no instance answers")]
 pub(super) struct Undrain {
     /// Pool and backend, as `mizan status` shows them.
     #[arg(value_name = "POOL/BACKEND", value_parser = Name::parse)]
@@ -104,10 +114,46 @@ impl Drain {
         } else {
             "drain"
         };
-        let mut backend: BackendView = client.post(&self.backend.path(want))?;
+        let asked: BackendView = client.post(&self.backend.path(want))?;
+        if self.pool(&client)?.summary.usable == 0 {
+            output::err(&format!(
+                "mizan: warning: pool {} has no usable backend left; its requests get 503",
+                self.backend.pool
+            ));
+        }
+        let backend = if self.wait {
+            match self.drained(&client, asked)? {
+                Ok(backend) => backend,
+                Err(exit) => return Ok(exit),
+            }
+        } else {
+            asked
+        };
+        if self.json {
+            return Ok(output::json(&backend, Exit::Done));
+        }
+        let rest = if self.wait {
+            "holds no request".into()
+        } else {
+            format!("{} in flight", backend.in_flight)
+        };
+        let text = format!("{}: {}, {rest}", self.backend, backend.state);
+        Ok(output::out(&text, Exit::Done))
+    }
+
+    fn pool(&self, client: &Client) -> Result<PoolView, ClientError> {
+        client.get(&format!("/v1/pools/{}", segment(&self.backend.pool)))
+    }
+
+    /// Waits until `backend` holds no request; the inner error is the exit status if it does not come to that.
+    fn drained(
+        &self,
+        client: &Client,
+        mut backend: BackendView,
+    ) -> Result<Result<BackendView, Exit>, ClientError> {
         let start = clock::now();
         let mut told = None;
-        while self.wait && backend.in_flight > 0 {
+        while backend.in_flight > 0 {
             if !self.json && told != Some(backend.in_flight) {
                 told = Some(backend.in_flight);
                 output::err(&format!(
@@ -115,18 +161,19 @@ impl Drain {
                     self.backend, backend.in_flight
                 ));
             }
-            if clock::now() - start >= self.timeout {
+            let waited = clock::now() - start;
+            if waited >= self.timeout {
                 output::err(&format!(
-                    "mizan: {} still holds {} requests; it stays out (mizan undrain {} brings it back)",
-                    self.backend, backend.in_flight, self.backend
+                    "mizan: {} still holds {}; it stays out (mizan undrain {} brings it back)",
+                    self.backend,
+                    output::count(backend.in_flight, "request"),
+                    self.backend
                 ));
-                return Ok(Exit::NotInTime);
+                return Ok(Err(Exit::NotInTime));
             }
-            client.pause(INTERVAL);
-            let pool: PoolView =
-                client.get(&format!("/v1/pools/{}", segment(&self.backend.pool)))?;
-            match pool
-                .backends
+            client.pause(INTERVAL.min(self.timeout - waited));
+            let backends = self.pool(client)?.backends;
+            match backends
                 .into_iter()
                 .find(|found| found.key == self.backend.backend)
             {
@@ -136,21 +183,11 @@ impl Drain {
                         "mizan: {} is no longer in the configuration",
                         self.backend
                     ));
-                    return Ok(Exit::Usage);
+                    return Ok(Err(Exit::Usage));
                 }
             }
         }
-        if self.json {
-            output::json(&backend);
-        } else {
-            let rest = if self.wait {
-                "holds no request".into()
-            } else {
-                format!("{} in flight", backend.in_flight)
-            };
-            output::out(&format!("{}: {}, {rest}", self.backend, backend.state));
-        }
-        Ok(Exit::Done)
+        Ok(Ok(backend))
     }
 }
 
@@ -161,22 +198,22 @@ impl Undrain {
             .client()?
             .post(&self.backend.path("undrain"))?;
         if self.json {
-            output::json(&backend);
-        } else {
-            let why = if backend.reason.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", backend.reason)
-            };
-            output::out(&format!("{}: {}{why}", self.backend, backend.state));
+            return Ok(output::json(&backend, Exit::Done));
         }
-        Ok(Exit::Done)
+        let why = if backend.reason.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", backend.reason)
+        };
+        let text = format!("{}: {}{why}", self.backend, backend.state);
+        Ok(output::out(&text, Exit::Done))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn a_name_is_split_at_the_first_slash() {
@@ -189,5 +226,27 @@ mod tests {
         for wrong in ["", "api", "api/", "/10.0.0.1:80"] {
             assert!(Name::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_timeout_is_read_as_the_configuration_reads_its_own() {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            drain: Drain,
+        }
+        let read = |text| Line::try_parse_from(["drain", "api/b", "--wait", "--timeout", text]);
+        for (text, ms) in [
+            ("1.5s", 1500),
+            ("1m30s", 90_000),
+            ("0", 0),
+            ("1d", 86_400_000),
+            ("250ms", 250),
+        ] {
+            let line = read(text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(line.drain.timeout, Duration::from_millis(ms), "{text}");
+        }
+        let text = read("2").expect_err("it has no unit").to_string();
+        assert!(text.contains("did you mean `2s`?"), "{text}");
     }
 }

@@ -9,9 +9,13 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mizan generate schema > mizan.schema.json    completion and checks in an editor
-  mizan generate openapi                       the admin API's description
-  mizan generate metrics                       the list of metrics")]
+  mizan generate schema > mizan.schema.json  completion and checks in an editor
+  mizan generate openapi                     the admin API's description
+  mizan generate metrics                     the list of metrics
+
+Exit status:
+  0  printed
+  2  usage, or the output cannot be written")]
 pub(super) struct Generate {
     /// Which.
     #[arg(value_enum)]
@@ -31,10 +35,9 @@ enum What {
 impl Generate {
     pub(super) fn run(&self) -> Exit {
         match self.what {
-            What::Schema => output::json(&config::json_schema()),
-            What::Openapi => output::json(&admin::openapi::document()),
-            What::Metrics => output::out(exposition::markdown().trim_end()),
+            What::Schema => output::json(&config::json_schema(), Exit::Done),
+            What::Openapi => output::json(&admin::openapi::document(), Exit::Done),
+            What::Metrics => output::out(exposition::markdown().trim_end(), Exit::Done),
         }
-        Exit::Done
     }
 }

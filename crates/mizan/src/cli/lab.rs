@@ -1,18 +1,24 @@
 //! `mizan lab`, and the hidden commands that its children are started with.
 
+use super::output;
 use crate::lab::{self, LabError, Options};
-use std::error::Error;
+use crate::telemetry::chain;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 /// Starts demonstration backends and the proxy in front of them, and prints a drill to type.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mizan lab                  three backends, the proxy on http://127.0.0.1:8000; Ctrl-C stops all
-  mizan lab --port 8080 --backends 5
-  mizan lab --drill          plays the drill by itself: exit status 1 if a promise is broken")]
+  mizan lab                             three backends, http://127.0.0.1:8000
+  mizan lab --port 8080 --backends 5    Ctrl-C stops all of it
+  mizan lab --drill                     plays the drill by itself
+
+Exit status:
+  0  stopped by Ctrl-C; --drill: every promise was kept
+  1  a promise was broken, or the laboratory could not run
+  2  usage")]
 pub(super) struct Lab {
     /// Port of the proxy on 127.0.0.1; if it is taken, the next free one.
     #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u16).range(1..))]
@@ -96,13 +102,6 @@ impl LabTether {
 }
 
 fn failed(error: &LabError) -> ExitCode {
-    let mut text = format!("mizan lab: {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    // Nobody is told if standard error is closed.
-    let _ = writeln!(io::stderr(), "{text}");
+    output::err(&format!("mizan lab: {}", chain(error)));
     ExitCode::FAILURE
 }

@@ -1,6 +1,7 @@
 //! Exit statuses, and the one place that prints.
 
 use super::client::ClientError;
+use crate::telemetry::chain;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -11,7 +12,7 @@ pub(super) enum Exit {
     Done = 0,
     /// A check is violated; `status`: the last reload was refused.
     Violated = 1,
-    /// Wrong usage, or a file is refused.
+    /// Wrong usage, a file is refused, or the output cannot be written.
     Usage = 2,
     /// The configuration changed meanwhile.
     Changed = 3,
@@ -37,32 +38,40 @@ pub(super) fn finish(result: Result<Exit, ClientError>) -> ExitCode {
         .into()
 }
 
-/// An error with all that it comes from.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
+/// Text to standard output, and the exit status that then holds: `exit`, or [`Exit::Usage`] if it could not
+/// be written. A script that reads half a table must not take it for a whole one.
+pub(super) fn out(text: &str, exit: Exit) -> Exit {
+    let mut stdout = io::stdout().lock();
+    written(
+        writeln!(stdout, "{text}").and_then(|()| stdout.flush()),
+        exit,
+    )
+}
+
+/// What became of writing. A reader that has gone away (`| head`) has what it wanted.
+pub(super) fn written(result: io::Result<()>, exit: Exit) -> Exit {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            err(&format!("mizan: cannot write to standard output: {error}"));
+            Exit::Usage
+        }
+        _ => exit,
     }
-    text
 }
 
-/// A line to standard output. A reader that has gone away (`| head`) is no error.
-pub(super) fn out(text: &str) {
-    let _ = writeln!(io::stdout(), "{text}");
-}
-
-/// A line to standard error.
+/// A line to standard error. There is nobody to tell if that fails.
 pub(super) fn err(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// JSON for programs.
-pub(super) fn json(value: &impl serde::Serialize) {
+/// JSON for programs, as [`out`].
+pub(super) fn json(value: &impl serde::Serialize, exit: Exit) -> Exit {
     match serde_json::to_string_pretty(value) {
-        Ok(text) => out(&text),
-        Err(error) => err(&format!("mizan: {error}")),
+        Ok(text) => out(&text, exit),
+        Err(error) => {
+            err(&format!("mizan: {error}"));
+            Exit::Usage
+        }
     }
 }
 
@@ -91,10 +100,8 @@ pub(super) fn table(indent: &str, rows: &[Vec<String>]) -> String {
 }
 
 /// `1 route`, `2 routes`.
-pub(super) fn count(number: usize, noun: &str) -> String {
-    if number == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{number} {noun}s")
-    }
+pub(super) fn count(number: impl std::fmt::Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }

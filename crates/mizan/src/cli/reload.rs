@@ -16,7 +16,10 @@ Examples:
   mizan check /etc/mizan/mizan.toml && mizan reload
   mizan reload --json
 
-Exit status: 0 applied, or nothing had changed; 2 the file was refused; 4 no instance answers.")]
+Exit status:
+  0  applied, or nothing had changed
+  2  the file was refused; the instance keeps the configuration that it has
+  4  no instance answers")]
 pub(super) struct Reload {
     /// Prints the report as JSON.
     #[arg(long)]
@@ -28,15 +31,15 @@ pub(super) struct Reload {
 impl Reload {
     pub(super) fn run(&self) -> Result<Exit, ClientError> {
         let report: ReloadReport = self.instance.client()?.post("/v1/reload")?;
-        if self.json {
-            output::json(&report);
-        } else {
-            output::out(&describe(&report));
-        }
-        Ok(if report.result == ReloadResult::Refused {
+        let exit = if report.result == ReloadResult::Refused {
             Exit::Usage
         } else {
             Exit::Done
+        };
+        Ok(if self.json {
+            output::json(&report, exit)
+        } else {
+            output::out(&describe(&report), exit)
         })
     }
 }

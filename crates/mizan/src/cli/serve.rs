@@ -2,21 +2,24 @@
 
 use super::output::{self, Exit};
 use crate::app::{self, AppError};
-use crate::telemetry::{LogFormat, init_logging};
-use clap::{Args, ValueEnum};
+use crate::telemetry::{LogFormat, LogLevel, chain, init_logging};
+use clap::Args;
 use std::path::PathBuf;
 
 /// Serves until SIGTERM or SIGINT, then drains.
 ///
 /// At the first signal `/readyz` says 503 while new requests are still served, for the drain window; then
-/// the listeners close and requests in flight end, up to the drain's deadline. A second signal ends it at
-/// once. SIGHUP, `mizan reload` or a change of the file reloads; SIGUSR1 reopens the access log.
+/// the listeners close, and it waits until no client has a connection open, up to the drain's deadline. A
+/// second signal ends it at once. SIGHUP, `mizan reload` or a change of the file reloads; SIGUSR1 reopens
+/// the access log.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mizan serve --config mizan.toml
-  mizan serve --config mizan.toml --admin ./admin.sock    without the right to write /run/mizan
-  MIZAN_LOG=info,mizan::prober=debug mizan serve          says more of what the prober sees
+  mizan serve --admin ./admin.sock    without the right to /run/mizan
+
+What the prober sees, and all else as usual:
+  MIZAN_LOG=info,mizan::prober=debug mizan serve
 
 The smallest file:
   [[listener]]
@@ -24,7 +27,11 @@ The smallest file:
   [[route]]
   pool = \"api\"
   [pool.api]
-  backends = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]")]
+  backends = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]
+
+Exit status:
+  0  drained, or ended by a second signal; the log says how many were cut
+  2  usage, the file is refused, or a socket or log cannot be opened")]
 pub(super) struct Serve {
     /// The configuration file.
     #[arg(long, value_name = "FILE", default_value = "/etc/mizan/mizan.toml")]
@@ -34,32 +41,22 @@ pub(super) struct Serve {
     admin: Option<PathBuf>,
     /// How Mizan's own log on standard error looks.
     #[arg(long, value_enum, default_value_t)]
-    log_format: Format,
-    /// What is logged unless MIZAN_LOG says otherwise: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: String,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
-    /// Text on a terminal, JSON elsewhere.
-    #[default]
-    Auto,
-    /// For people.
-    Text,
-    /// One object a line.
-    Json,
+    log_format: LogFormat,
+    /// What is logged unless MIZAN_LOG says otherwise.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LEVEL",
+        ignore_case = true,
+        default_value_t
+    )]
+    log_level: LogLevel,
 }
 
 impl Serve {
     pub(super) fn run(self) -> Exit {
-        let format = match self.log_format {
-            Format::Auto => LogFormat::Auto,
-            Format::Text => LogFormat::Text,
-            Format::Json => LogFormat::Json,
-        };
-        if let Err(error) = init_logging(format, &self.log_level) {
-            output::err(&format!("mizan: {}", output::chain(&error)));
+        if let Err(error) = init_logging(self.log_format, self.log_level) {
+            output::err(&format!("mizan: {}", chain(&error)));
             return Exit::Usage;
         }
         match app::run(app::Options {
@@ -74,7 +71,7 @@ impl Serve {
                 Exit::Usage
             }
             Err(error) => {
-                output::err(&format!("mizan: {}", output::chain(&error)));
+                output::err(&format!("mizan: {}", chain(&error)));
                 Exit::Usage
             }
         }

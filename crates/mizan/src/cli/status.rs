@@ -2,7 +2,7 @@
 
 use super::client::ClientError;
 use super::output::{self, Exit, table};
-use super::{Instance, duration, reload};
+use super::{Instance, reload};
 use crate::admin::view::{BackendView, ListenerView, PoolView, StatusView, VersionView};
 use crate::telemetry::ReloadResult;
 use clap::Args;
@@ -16,17 +16,22 @@ const BACKENDS_SHOWN: usize = 50;
 #[command(after_help = "\
 Examples:
   mizan status
-  mizan status --json | jq -r '.pools[].backends[] | select(.usable | not) | .key + \": \" + .reason'
+  mizan status --json | jq '.pools[].backends[] | select(.usable | not)'
 
 A backend's state is one word for all that is known of it:
   usable       it may get requests
   panic        it does not look healthy, but too few do, so that it is used
-  drain        the operator took it out (mizan undrain brings it back); maintenance: the same, on purpose down
+  drain        the operator took it out (mizan undrain brings it back)
+  maintenance  the same, on purpose down
   refused      nothing listens there
   ejected      too many requests failed on it; it comes back by itself
   down         its probes fail
 
-Exit status: 0; 1 if the last reload was refused; 4 if no instance answers.")]
+Exit status:
+  0  the last reload was taken
+  1  the last reload was refused
+  2  usage, or the instance wants another token
+  4  no instance answers")]
 pub(super) struct Status {
     /// Prints everything as JSON.
     #[arg(long)]
@@ -48,13 +53,16 @@ impl Status {
             status: client.get("/v1/status")?,
             pools: client.get("/v1/pools")?,
         };
-        let refused = whole.status.last_reload.result == ReloadResult::Refused;
-        if self.json {
-            output::json(&whole);
+        let exit = if whole.status.last_reload.result == ReloadResult::Refused {
+            Exit::Violated
         } else {
-            output::out(&describe(&whole.status, &whole.pools));
-        }
-        Ok(if refused { Exit::Violated } else { Exit::Done })
+            Exit::Done
+        };
+        Ok(if self.json {
+            output::json(&whole, exit)
+        } else {
+            output::out(&describe(&whole.status, &whole.pools), exit)
+        })
     }
 }
 
@@ -73,10 +81,7 @@ fn head(status: &StatusView) -> String {
         status.phase,
         status.started_at,
         output::count(status.workers, "worker"),
-        output::count(
-            usize::try_from(status.connections).unwrap_or(usize::MAX),
-            "connection"
-        ),
+        output::count(status.connections, "connection"),
         status.config,
         status.generation,
         status.digest,
@@ -155,15 +160,23 @@ fn traffic(version: &VersionView) -> String {
         };
     };
     format!(
-        "  {name}{} responses, p50 {p50} ms, p99 {p99} ms, {} retries, {} rescued, {} unreached\n",
-        version.responses, version.retries, version.rescued, version.unreached
+        "  {name}{}, p50 {p50} ms, p99 {p99} ms, {} {}, {} rescued, {} unreached\n",
+        output::count(version.responses, "response"),
+        version.retries,
+        if version.retries == 1 {
+            "retry"
+        } else {
+            "retries"
+        },
+        version.rescued,
+        version.unreached
     )
 }
 
 fn backend(backend: &BackendView) -> Vec<String> {
     let why = match &*backend.reason {
         "" => String::new(),
-        reason => format!("{reason} (for {})", duration::show(backend.since_seconds)),
+        reason => format!("{reason} (for {})", age(backend.since_seconds)),
     };
     let latency = backend
         .latency_ms
@@ -182,6 +195,16 @@ fn backend(backend: &BackendView) -> Vec<String> {
         &latency,
         &why,
     ])
+}
+
+/// `12 s`, `3 min`, `5 h`, `2 d`.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {

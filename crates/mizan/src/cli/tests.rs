@@ -68,6 +68,23 @@ fn every_help_has_an_example_and_an_exit_status_where_it_matters() {
             "{}: {help}",
             command.get_name()
         );
+        assert!(
+            help.contains("\nExit status:\n  0  "),
+            "{}: {help}",
+            command.get_name()
+        );
+    }
+}
+
+/// What stands in columns must not be broken by a terminal of the usual width.
+#[test]
+fn no_line_of_a_help_is_wider_than_a_terminal() {
+    let root = Cli::command();
+    for command in std::iter::once(&root).chain(root.get_subcommands()) {
+        let text = command.get_after_help().map(ToString::to_string);
+        for line in text.unwrap_or_default().lines() {
+            assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+        }
     }
 }
 
@@ -125,14 +142,20 @@ async fn what_does_not_exist_is_said() {
         .expect_err("no such backend");
     assert_eq!(
         (error.exit(), &*error.to_string()),
-        (Exit::Usage, "pool `api` has no backend `10.9.9.9:1`")
+        (
+            Exit::Usage,
+            "pool `api` has no backend `10.9.9.9:1`; there are `10.0.0.1:8000` and `10.0.0.1:8001`"
+        )
     );
     let error = run(&running, &["undrain", "none/10.0.0.1:8000"])
         .await
         .expect_err("no such pool");
     assert_eq!(
         (error.exit(), &*error.to_string()),
-        (Exit::Usage, "there is no pool `none`")
+        (
+            Exit::Usage,
+            "there is no pool `none`; there are `api` and `web`"
+        )
     );
     running.stop().await;
 }
@@ -180,16 +203,21 @@ async fn the_client_speaks_tcp_with_the_token() {
     let running = Running::start();
     let address = running.addresses[0].to_string();
     let ask = move |token: Option<&str>| {
-        let client = super::Client::new(&address, token.map(str::to_owned)).expect("a client");
+        let client =
+            super::Client::new(Some(&address), token.map(str::to_owned)).expect("a client");
         client
             .get::<StatusView>("/v1/status")
             .map(|status| status.generation)
     };
-    let (with, without) = tokio::task::spawn_blocking(move || (ask(Some(TOKEN)), ask(None)))
-        .await
-        .expect("no panic");
+    let asked = move || (ask(Some(TOKEN)), ask(None), ask(Some("another")));
+    let (with, without, other) = tokio::task::spawn_blocking(asked).await.expect("no panic");
     assert_eq!(with.expect("let in"), 1);
-    assert_eq!(without.expect_err("kept out").exit(), Exit::Usage);
+    let kept_out = without.expect_err("kept out");
+    assert_eq!(kept_out.exit(), Exit::Usage);
+    let text = kept_out.to_string();
+    assert!(text.contains("wants its token in MIZAN_TOKEN"), "{text}");
+    let text = other.expect_err("kept out").to_string();
+    assert!(text.contains("another token than MIZAN_TOKEN"), "{text}");
     running.stop().await;
 }
 
@@ -198,7 +226,7 @@ async fn what_is_no_mizan_is_said() {
     let running = Running::start();
     let socket = running.socket.display().to_string();
     let asked = tokio::task::spawn_blocking(move || {
-        super::Client::new(&socket, None)
+        super::Client::new(Some(&socket), None)
             .expect("a client")
             .get::<PoolView>("/v1/status")
             .map(|_| ())

@@ -1,7 +1,7 @@
 //! What was meant: the nearest known word.
 
 /// The word of `known` that `text` is likely a slip of.
-pub(super) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > 64 {
         return None;
     }

@@ -27,6 +27,8 @@ pub enum Field {
     XForwardedHost,
     /// `Forwarded` (RFC 7239)
     Forwarded,
+    /// `Max-Forwards` (RFC 9110 §7.6.2)
+    MaxForwards,
     /// `Via`
     Via,
     /// `X-Real-IP`, by which many backends know a client, though no standard has it.
@@ -60,6 +62,7 @@ pub fn classify(name: &[u8]) -> Field {
         (10, b'k') if is(name, b"keep-alive") => Field::HopByHop,
         (10, b'x') if is(name, b"x-upstream") => Field::XUpstream,
         (11, b't') if is(name, b"traceparent") => Field::Traceparent,
+        (12, b'm') if is(name, b"max-forwards") => Field::MaxForwards,
         (12, b'x') if is(name, b"x-request-id") => Field::XRequestId,
         (14, b'c') if is(name, b"content-length") => Field::ContentLength,
         (14, b'h') if is(name, b"http2-settings") => Field::HopByHop,

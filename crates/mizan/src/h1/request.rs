@@ -44,6 +44,16 @@ impl RequestHead<'_, '_> {
     pub fn is_listed(&self, name: &[u8]) -> bool {
         self.options.lists(self.lines, name)
     }
+
+    /// How many more proxies may pass this request on (RFC 9110 §7.6.2); `None`: as many as there are.
+    pub fn max_forwards(&self) -> Option<u64> {
+        if self.method != b"OPTIONS" && self.method != b"TRACE" {
+            return None;
+        }
+        let mut lines = self.lines.iter();
+        let line = lines.find(|line| line.field == Field::MaxForwards)?;
+        field::content_length(line.value)
+    }
 }
 
 /// Parses the head that `bytes` begin with; `None` while it is not whole.

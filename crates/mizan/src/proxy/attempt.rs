@@ -13,12 +13,14 @@ use super::transport::Transport;
 use super::upload::{Progress, Upload};
 use super::upstream::{End, Upstream};
 use super::watch::Watch;
+use crate::clock;
 use crate::h1::line::Lines;
 use crate::h1::response;
 use crate::h1::scan::Scanner;
 use crate::h1::{Framing, HeadError, Version};
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
+use mizan_core::time::Instant;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -94,7 +96,7 @@ pub(super) async fn response(
             if may_retry && is_retried(&head, request, upload) {
                 return Err(Failed::delivered(Reason::RetryStatus(head.status)));
             }
-            return Ok(Response::new(head, wait.input, out));
+            return first_bytes(Response::new(head, wait.input, out, wait.sent_late));
         }
         if head.status == 101 || interim == INTERIM_MAX {
             return Err(Failed::delivered(Reason::BadInterim));
@@ -116,16 +118,20 @@ pub(super) async fn response(
     }
 }
 
+/// Looks at what of the body came with the head: as long as nothing was passed on, a broken one is a failed try.
+fn first_bytes(mut response: Response) -> Result<Response, Failed> {
+    match response.take_input() {
+        Ok(()) => Ok(response),
+        Err(reason) => Err(Failed::delivered(reason)),
+    }
+}
+
 /// Whether the pool's retry rule names this status, and everything else allows another try. Draws on the budget.
 fn is_retried(head: &Head, request: &Request<'_>, upload: &Upload) -> bool {
     request.pool.retry.on.statuses.contains(&head.status)
         && request.plan.idempotent
         && upload.is_replayable()
-        && request
-            .pool
-            .core
-            .retry_budget()
-            .withdraw(crate::clock::now())
+        && request.pool.core.retry_budget().withdraw(clock::now())
 }
 
 /// What of a response head outlives its parsing.
@@ -201,6 +207,8 @@ struct Wait {
     /// What the upload had achieved when the phase began.
     mark: (u64, usize),
     is_sent: bool,
+    /// When everything was sent, if that was not at once: from then on the backend is what is waited for.
+    sent_late: Option<Instant>,
     is_refused: bool,
 }
 
@@ -215,6 +223,7 @@ impl Wait {
             phase: (u64::MAX, Reason::ResponseTimeout),
             mark: (u64::MAX, usize::MAX),
             is_sent: false,
+            sent_late: None,
             is_refused: false,
         }
     }
@@ -263,6 +272,9 @@ impl Wait {
             Progress::Faulty(reason) => return Err(reason),
             Progress::Sent => {
                 self.is_sent = true;
+                if self.phase.0 != u64::MAX {
+                    self.sent_late = Some(clock::now());
+                }
                 (request.deadlines.response_header, Reason::ResponseTimeout)
             }
             Progress::Refused(_) => {
@@ -270,6 +282,8 @@ impl Wait {
                 (LAST_WORDS, Reason::Reset)
             }
             Progress::AwaitsClient => (down.listener.timeouts.body, Reason::BodyTimeout),
+            // RFC 9110 §10.1.1: the client need not wait for ever, so its silence is not held against the backend.
+            Progress::AwaitsContinue => (request.deadlines.response_header, Reason::BodyTimeout),
             Progress::AwaitsBackend => (request.deadlines.response_header, Reason::UploadTimeout),
         };
         let mark = (upload.read, upload.sent_in_try);
@@ -341,7 +355,8 @@ impl Wait {
                 .0
                 .min(try_ms)
                 .min(request_ms)
-                .min(self.watch.deadline_ms()),
+                .min(self.watch.deadline_ms())
+                .min(self.watch.look_again_ms()),
         );
         if !down.timer.poll_expired(cx) {
             return Poll::Pending;
@@ -398,9 +413,10 @@ async fn nothing_was_taken(transport: &Transport, end: End, sent: usize) -> bool
 }
 
 impl Response {
-    fn new(head: Head, input: Option<Buffer>, out: Vec<u8>) -> Self {
+    fn new(head: Head, input: Option<Buffer>, out: Vec<u8>, sent_late: Option<Instant>) -> Self {
         Self {
             status: head.status,
+            sent_late,
             body: Body::new(head.framing),
             keep_upstream: head.keep_upstream,
             keep_downstream: head.keep_downstream,

@@ -33,6 +33,10 @@ pub(super) enum Reason {
     // Answers that a route asked for.
     Redirect,
     Respond,
+    /// OPTIONS that no further proxy may see (`Max-Forwards: 0`).
+    Options,
+    /// TRACE of the same kind: Mizan mirrors nothing.
+    Trace,
     // The backend's side.
     /// No backend is usable.
     NoBackend,
@@ -83,7 +87,8 @@ impl Reason {
             Self::Forbidden => 403,
             Self::NoRoute => 404,
             Self::Redirect => 302,
-            Self::Respond => 200,
+            Self::Respond | Self::Options => 200,
+            Self::Trace => 405,
             Self::NoBackend | Self::QueueFull | Self::QueueTimeout | Self::NoResources => 503,
             Self::ConnectRefused
             | Self::ConnectError
@@ -119,6 +124,8 @@ impl Reason {
             Self::NoRoute => "no_route",
             Self::Redirect => "redirect",
             Self::Respond => "respond",
+            Self::Options => "options",
+            Self::Trace => "trace",
             Self::NoBackend => "no_backend",
             Self::QueueFull => "queue_full",
             Self::QueueTimeout => "queue_timeout",

@@ -70,7 +70,8 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
             if first_byte.is_none() {
                 skip_empty_lines(input);
             }
-            if !input.is_empty() {
+            // Half an empty line is not yet the beginning of a head.
+            if !input.is_empty() && input.unread() != b"\r" {
                 let begun = first_byte;
                 let first = *first_byte.get_or_insert_with(clock::now);
                 match scanner.scan(input.unread()) {

@@ -229,7 +229,7 @@ async fn one_try<'s>(
             return Err(failed);
         }
     };
-    let latency = clock::now().saturating_since(started);
+    let latency = clock::now().saturating_since(response.sent_late.unwrap_or(started));
     outcome.status = response.status;
     outcome.upstream = Some(latency);
     request
@@ -399,9 +399,11 @@ fn is_safe(failed: &Failed, request: &Request<'_>, upload: &Upload) -> bool {
     let on = &request.pool.retry.on;
     request.plan.idempotent
         && match failed.reason {
-            Reason::Reset | Reason::PoolReuse | Reason::BadResponse(_) | Reason::BadInterim => {
-                on.reset
-            }
+            Reason::Reset
+            | Reason::PoolReuse
+            | Reason::BadResponse(_)
+            | Reason::BadResponseChunk(_)
+            | Reason::BadInterim => on.reset,
             Reason::ResponseTimeout => on.timeout,
             Reason::RetryStatus(_) => true,
             _ => false,
@@ -448,7 +450,9 @@ fn retry_cause(reason: Reason) -> RetryCause {
         Reason::PoolReuse => RetryCause::PoolReuse,
         Reason::ResponseTimeout => RetryCause::Timeout,
         Reason::RetryStatus(_) => RetryCause::Status,
-        Reason::BadResponse(_) | Reason::BadInterim => RetryCause::BadResponse,
+        Reason::BadResponse(_) | Reason::BadResponseChunk(_) | Reason::BadInterim => {
+            RetryCause::BadResponse
+        }
         _ => RetryCause::ResetBeforeResponse,
     }
 }

@@ -57,6 +57,8 @@ pub fn write_request(
             // What the route removes or sets is not passed, whatever Mizan would make of it.
             _ if is_edited(edits, line.name) => {}
             Field::Expect if !head.expect_continue => {}
+            // Also if `Connection` lists it: who expects 100 waits for it.
+            Field::Expect => passing.pass(out, line),
             Field::XForwardedFor => kept.forwarded_for.note(forwarding.trusted, value),
             Field::Forwarded => kept.forwarded.note(forwarding.trusted, value),
             Field::XForwardedProto | Field::XForwardedHost | Field::XRealIp
@@ -69,6 +71,10 @@ pub fn write_request(
                     let end = out.len() - 2;
                     kept.request_id = Some(end - value.len()..end);
                 }
+            }
+            Field::MaxForwards if head.max_forwards().is_some() => {
+                let left = head.max_forwards().unwrap_or_default().saturating_sub(1);
+                passing.write(out, line.name, left.to_string().as_bytes());
             }
             Field::Traceparent if !is_traceparent(value) => {}
             Field::Traceparent if kept.trace => {}

@@ -5,8 +5,10 @@ use crate::lack::is_our_lack;
 use crate::snapshot::{Bind, Listener};
 use crate::telemetry::cause::ConnectionRefusal;
 use crate::telemetry::logging::OncePerSecond;
+use crate::telemetry::metrics::ListenerCells;
+use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +22,9 @@ use tokio::sync::watch;
 
 /// How long an accept loop rests when descriptors have run out and none comes free.
 const REST: Duration = Duration::from_millis(500);
+
+/// How long a handshake may be under way when a listener closes.
+const HANDSHAKE: Duration = Duration::from_millis(20);
 
 /// The same when `connections_max` is reached.
 const FULL_REST: Duration = Duration::from_millis(50);
@@ -57,6 +62,28 @@ pub struct Accepted {
     pub(super) peer: Option<SocketAddr>,
     pub(super) listener: Arc<Listener>,
     pub(super) counted: Counted,
+}
+
+/// Whether another process listens where `listener` is to. With `SO_REUSEPORT` both would get connections, which
+/// nobody means who starts a second instance by mistake.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`], or what else forbids to bind there.
+pub fn expect_free(listener: &Listener) -> io::Result<()> {
+    let Bind::Tcp(address) = &listener.bind else {
+        // A Unix path is looked at when it is opened.
+        return Ok(());
+    };
+    let socket = Socket::new(
+        Domain::for_address(*address),
+        Type::STREAM.cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.bind(&SockAddr::from(*address))
 }
 
 /// Opens one worker's socket for `listener`. All workers bind to one address; the kernel spreads connections.
@@ -127,6 +154,13 @@ pub(super) async fn accept_loop(
         tracing::error!(%bind, "cannot watch the listening socket");
         return;
     };
+    let mut acceptor = Acceptor {
+        worker,
+        bind,
+        open,
+        is_stopping: false,
+        is_full: false,
+    };
     loop {
         let ready = tokio::select! {
             biased;
@@ -134,38 +168,51 @@ pub(super) async fn accept_loop(
             ready = socket.readable() => ready,
         };
         let Ok(mut ready) = ready else { break };
-        match accept_some(&worker, &bind, socket.get_ref(), &open) {
+        match acceptor.accept_some(socket.get_ref()) {
             Drained::Empty => ready.clear_ready(),
             Drained::More => {}
-            Drained::Full => rest(&worker, FULL_REST, &mut stopped).await,
-            Drained::NoDescriptors => {
-                say_no_descriptors(&bind);
-                rest(&worker, REST, &mut stopped).await;
-            }
+            Drained::Full(cause) => acceptor.rest(cause, &mut stopped).await,
         }
         // The connections just accepted get their turn before the next.
         tokio::task::yield_now().await;
     }
-    while let Drained::More = accept_some(&worker, &bind, socket.get_ref(), &open) {}
+    acceptor.is_stopping = true;
+    // A close resets what is in the queue, and what would still come there after a last look. So first nobody new is
+    // let in, then those whose handshake is under way are waited for.
+    if let Bind::Tcp(_) = acceptor.bind {
+        drop_new(socket.get_ref());
+    }
+    while let Drained::More = acceptor.accept_some(socket.get_ref()) {}
+    tokio::time::sleep(HANDSHAKE).await;
+    while let Drained::More = acceptor.accept_some(socket.get_ref()) {}
 }
 
-fn say_no_descriptors(bind: &Bind) {
-    static SAID: OncePerSecond = OncePerSecond::new();
-    if SAID.allow(crate::clock::now()).is_some() {
-        tracing::error!(
-            %bind,
-            "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)"
-        );
-    }
+/// Has the kernel drop what asks for a new connection; who asks tries again in a second, and finds the listener gone
+/// or another in its place. (A Unix path was taken away before.)
+fn drop_new(socket: &OwnedFd) {
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    // The classic filter sees a segment from its TCP header on: drop it if SYN is set and ACK is not.
+    let filter = [
+        SockFilter::new(0x30, 0, 0, FLAGS),
+        SockFilter::new(0x54, 0, 0, SYN | ACK),
+        SockFilter::new(0x15, 0, 1, SYN),
+        SockFilter::new(0x06, 0, 0, 0),
+        SockFilter::new(0x06, 0, 0, u32::MAX),
+    ];
+    let _ = SockRef::from(socket).attach_filter(&filter);
 }
 
-/// Accepts nothing until a connection of this worker closes, or for `time`: another worker's may have closed.
-async fn rest(worker: &Rc<Worker>, time: Duration, stopped: &mut watch::Receiver<bool>) {
-    tokio::select! {
-        () = worker.descriptors_freed.notified() => {}
-        () = tokio::time::sleep(time) => {}
-        _ = stopped.wait_for(|stopped| *stopped) => {}
-    }
+/// One worker's acceptor at one listener.
+struct Acceptor {
+    worker: Rc<Worker>,
+    bind: Bind,
+    open: OpenCount,
+    /// Who is still in the queue has a connection already: no limit turns it away.
+    is_stopping: bool,
+    /// It has begun to leave connections in the queue.
+    is_full: bool,
 }
 
 enum Drained {
@@ -173,68 +220,94 @@ enum Drained {
     Empty,
     /// There may be more.
     More,
-    /// `connections_max` are open: the rest waits in the queue.
-    Full,
-    /// The process or the machine is out of descriptors or memory.
-    NoDescriptors,
+    /// The rest waits in the queue, because the listener's limit is reached, or for want of descriptors or memory.
+    Full(ConnectionRefusal),
 }
 
-/// Accepts a bounded number, so that a flood of connections does not starve those being served.
-fn accept_some(worker: &Rc<Worker>, bind: &Bind, socket: &OwnedFd, open: &OpenCount) -> Drained {
-    let in_force = worker.in_force();
-    let Some(listener) = Worker::listener(&in_force.snapshot, bind) else {
-        return drop_all(socket);
-    };
-    for _ in 0..16 {
-        if open.get() >= listener.connections_max {
-            in_force
-                .series
-                .listener(listener.index)
-                .refused(ConnectionRefusal::Limit);
-            return Drained::Full;
-        }
-        match rustix::net::acceptfrom_with(
-            socket.as_fd(),
-            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-        ) {
-            Ok((client, address)) => {
-                let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
-                if listener.networks.permits(peer.map(|peer| peer.ip())) {
-                    admit(
-                        worker,
-                        Accepted {
-                            socket: client,
-                            peer,
-                            listener: Arc::clone(&listener),
-                            counted: open.count_one(),
-                        },
-                    );
-                } else {
-                    in_force
-                        .series
-                        .listener(listener.index)
-                        .refused(ConnectionRefusal::Network);
+impl Acceptor {
+    /// Accepts a bounded number, so that a flood of connections does not starve those being served.
+    fn accept_some(&mut self, socket: &OwnedFd) -> Drained {
+        let in_force = self.worker.in_force();
+        let Some(listener) = Worker::listener(&in_force.snapshot, &self.bind) else {
+            // It is closed before a snapshot without it comes into force.
+            return Drained::Empty;
+        };
+        let cells = in_force.series.listener(listener.index);
+        for _ in 0..16 {
+            if let Some(cause) = self.is_at_limit(&listener) {
+                return self.full(cause, cells);
+            }
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match rustix::net::acceptfrom_with(socket.as_fd(), flags) {
+                Ok((client, address)) => {
+                    self.is_full = false;
+                    let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
+                    if !listener.networks.permits(peer.map(|peer| peer.ip())) {
+                        cells.refused(ConnectionRefusal::Network);
+                        continue;
+                    }
+                    let accepted = Accepted {
+                        socket: client,
+                        peer,
+                        listener: Arc::clone(&listener),
+                        counted: self.open.count_one(),
+                    };
+                    admit(&self.worker, accepted);
                 }
+                Err(Errno::AGAIN) => return Drained::Empty,
+                Err(error) if is_our_lack(&error.into()) => {
+                    return self.full(ConnectionRefusal::Resources, cells);
+                }
+                // A client that went away while it waited, or a network error of that connection alone (accept(2)).
+                Err(_) => {}
             }
-            Err(rustix::io::Errno::AGAIN) => return Drained::Empty,
-            Err(error) if is_our_lack(&error.into()) => {
-                in_force
-                    .series
-                    .listener(listener.index)
-                    .refused(ConnectionRefusal::Resources);
-                return Drained::NoDescriptors;
-            }
-            // A client that went away while it waited, or a network error of that connection alone (accept(2)).
-            Err(_) => {}
+        }
+        Drained::More
+    }
+
+    fn is_at_limit(&self, listener: &Listener) -> Option<ConnectionRefusal> {
+        let shared = &self.worker.shared;
+        match () {
+            () if self.is_stopping => None,
+            () if self.open.get() >= listener.connections_max => Some(ConnectionRefusal::Limit),
+            () if shared.connections() >= shared.clients_max => Some(ConnectionRefusal::Resources),
+            () => None,
         }
     }
-    Drained::More
-}
 
-/// The listener is in no configuration any more: what is in its queue cannot be served by any rule.
-fn drop_all(socket: &OwnedFd) -> Drained {
-    while rustix::net::accept_with(socket.as_fd(), SocketFlags::CLOEXEC).is_ok() {}
-    Drained::Empty
+    /// Counted when it begins, not each time that it is found to go on.
+    fn full(&mut self, cause: ConnectionRefusal, cells: &ListenerCells) -> Drained {
+        if !std::mem::replace(&mut self.is_full, true) {
+            cells.refused(cause);
+        }
+        Drained::Full(cause)
+    }
+
+    /// Accepts nothing until a connection of this worker closes, or for a while: another worker's may have closed.
+    async fn rest(&self, cause: ConnectionRefusal, stopped: &mut watch::Receiver<bool>) {
+        let time = match cause {
+            ConnectionRefusal::Resources => {
+                self.say_no_descriptors();
+                REST
+            }
+            _ => FULL_REST,
+        };
+        tokio::select! {
+            () = self.worker.descriptors_freed.notified() => {}
+            () = tokio::time::sleep(time) => {}
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+    }
+
+    fn say_no_descriptors(&self) {
+        static SAID: OncePerSecond = OncePerSecond::new();
+        if SAID.allow(crate::clock::now()).is_some() {
+            tracing::error!(
+                bind = %self.bind,
+                "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)"
+            );
+        }
+    }
 }
 
 /// Gives the connection to the worker with the fewest.

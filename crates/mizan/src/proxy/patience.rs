@@ -55,7 +55,7 @@ impl Patience {
             request.deadlines.response_idle,
             down,
         );
-        self.poll_time(cx, down, request, u64::MAX)
+        self.poll_time(cx, down, request, self.watch.look_again_ms())
     }
 
     /// The client leaves bytes unread; `written` were written to it. `Ready` when it took none for too long, or

@@ -133,12 +133,11 @@ pub(super) fn decide<'s>(
         Some(peer) if trusted => Some(headers::client_behind(&head, &listener.trusted, peer)),
         peer => peer,
     };
-    route(&head, trusted, down, in_force, plan)
+    route(&head, down, in_force, plan)
 }
 
 fn route<'s>(
     head: &RequestHead<'_, '_>,
-    trusted: bool,
     down: &Downstream,
     in_force: &'s InForce,
     plan: &mut Plan,
@@ -185,19 +184,43 @@ fn route<'s>(
         }
         Action::Respond { .. } => return Decision::Answer(Some(route), Reason::Respond),
     };
+    if head.max_forwards() == Some(0) {
+        return Decision::Answer(Some(route), last_word(head));
+    }
     let pool = choose(split, &view);
     plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
+    write_head(head, (path.as_str(), query), down, route, plan);
+    Decision::Forward(route, pool)
+}
+
+/// What Mizan answers to a request that no further proxy may see.
+fn last_word(head: &RequestHead<'_, '_>) -> Reason {
+    if head.method == b"TRACE" {
+        Reason::Trace
+    } else {
+        Reason::Options
+    }
+}
+
+/// Writes the head for the backend.
+fn write_head(
+    head: &RequestHead<'_, '_>,
+    (path, query): (&str, Option<&[u8]>),
+    down: &Downstream,
+    route: &Route,
+    plan: &mut Plan,
+) {
     let random = (clock::random(), clock::random());
     let forwarding = Forwarding {
         peer: down.peer_text(),
-        trusted,
+        trusted: down.is_trusted(),
         random,
     };
     let rewritten;
     let target = match &route.rewrite {
         None => head.target,
         Some(rewrite) => {
-            rewritten = rewrite_target(rewrite, route, path.as_str(), query);
+            rewritten = rewrite_target(rewrite, route, path, query);
             rewritten.as_slice()
         }
     };
@@ -208,7 +231,6 @@ fn route<'s>(
         &route.request_headers,
         &forwarding,
     );
-    Decision::Forward(route, pool)
 }
 
 fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {

@@ -11,6 +11,7 @@ use super::upload::{Progress, Upload};
 use super::upstream::Upstream;
 use crate::h1::Framing;
 use crate::h1::chunked::Piece;
+use mizan_core::time::Instant;
 use std::io::{IoSlice, Write};
 use std::task::{Context, Poll};
 
@@ -22,6 +23,8 @@ const COPY_MAX: usize = 4 << 10;
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: u16,
+    /// When the request was sent whole, if that was not at once.
+    pub(super) sent_late: Option<Instant>,
     /// What is left of the backend's body.
     pub(super) body: Body,
     pub(super) keep_upstream: bool,
@@ -53,7 +56,6 @@ pub(super) async fn relay(
     response: &mut Response,
 ) -> Result<(), Reason> {
     let head = &request.plan.head;
-    response.take_input()?;
     if response.checked > 0 && response.checked <= COPY_MAX {
         response.copy_checked();
     }
@@ -245,7 +247,7 @@ impl Response {
     }
 
     /// Checks what was read, and recodes it where the framings differ.
-    fn take_input(&mut self) -> Result<(), Reason> {
+    pub(super) fn take_input(&mut self) -> Result<(), Reason> {
         let Some(input) = &mut self.input else {
             return Ok(());
         };

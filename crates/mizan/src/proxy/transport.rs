@@ -1,11 +1,22 @@
 //! A byte stream to a client or a backend.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
+
+/// How far a peer has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HangUp {
+    None,
+    /// It sends no more.
+    Half,
+    /// It neither sends nor takes any more.
+    Whole,
+}
 
 /// A plain stream. TLS joins here as one more kind.
 #[derive(Debug)]
@@ -143,6 +154,22 @@ impl Transport {
             Self::Unix(stream) => socket2::SockRef::from(stream).take_error(),
         };
         matches!(error, Ok(Some(_)))
+    }
+
+    /// Whether the peer has ended, seen past bytes that lie unread.
+    pub(super) fn hang_up(&self) -> HangUp {
+        let mut polled = [PollFd::from_borrowed_fd(self.fd(), PollFlags::RDHUP)];
+        let polled = match rustix::event::poll(&mut polled, Some(&Timespec::default())) {
+            Ok(_) => polled[0].revents(),
+            Err(_) => PollFlags::empty(),
+        };
+        if polled.intersects(PollFlags::HUP | PollFlags::ERR) {
+            HangUp::Whole
+        } else if polled.contains(PollFlags::RDHUP) {
+            HangUp::Half
+        } else {
+            HangUp::None
+        }
     }
 
     /// Makes the coming close a reset: what is not yet delivered is dropped, and the peer sees that it was cut.

@@ -47,6 +47,8 @@ pub(super) enum Progress {
     Sent,
     /// It waits for the client to send.
     AwaitsClient,
+    /// The client waits for 100 and the backend for the body: it is for either to move.
+    AwaitsContinue,
     /// It waits for the backend to take.
     AwaitsBackend,
     /// The backend takes no more, for this error; it may have answered.
@@ -183,7 +185,7 @@ impl Upload {
             match self.poll_read(cx, down, worker) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(reason)) => return Progress::Faulty(reason),
-                Poll::Pending if self.awaits_continue => return Progress::AwaitsBackend,
+                Poll::Pending if self.awaits_continue => return Progress::AwaitsContinue,
                 Poll::Pending => return Progress::AwaitsClient,
             }
         }

@@ -29,6 +29,8 @@ pub struct Shared {
     pub connections: Vec<Padded>,
     /// Requests in flight on each worker.
     pub in_flight: Vec<Padded>,
+    /// Most client connections that descriptors allow, over all workers and listeners.
+    pub clients_max: usize,
     /// Ways to the workers.
     pub mailboxes: Vec<mpsc::UnboundedSender<Message>>,
     /// Series of the snapshot in force, made once for all workers.

@@ -15,6 +15,16 @@ pub enum Bind {
     Unix(PathBuf),
 }
 
+impl Bind {
+    /// The port of an IP address.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(address) => Some(address.port()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Bind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,13 +1,15 @@
 //! Mizan's own log: what changed and what is wrong, to standard error. Requests are in the access log.
 
+use clap::ValueEnum;
 use mizan_core::time::Instant;
+use std::error::Error;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::subscriber::{SetGlobalDefaultError, set_global_default};
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]
@@ -18,16 +20,61 @@ pub enum LogFormat {
     Json,
 }
 
+/// The least that is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// What wakes somebody.
+    Error,
+    /// And what degrades the service.
+    Warn,
+    /// And changes of state.
+    #[default]
+    Info,
+    /// And what led to them.
+    Debug,
+    /// And all else.
+    Trace,
+}
+
+impl LogLevel {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// The variable cannot be read as a filter. (The library's own words say less, and twice.)
+    #[error(
+        "MIZAN_LOG is `{0}`; write a level (error, warn, info, debug, trace), or some such as \
+         info,mizan::prober=debug"
+    )]
+    Filter(String),
+    /// The process has a log already.
+    #[error("cannot start the log")]
+    Started(#[from] SetGlobalDefaultError),
+}
+
 /// Sends the process's log to standard error. `MIZAN_LOG` chooses what is logged, as in
 /// `MIZAN_LOG=info,mizan::prober=debug`; without it, `level` holds.
 ///
 /// # Errors
-/// If the process has a log already.
-pub fn init_logging(format: LogFormat, level: &str) -> Result<(), SetGlobalDefaultError> {
-    let filter = EnvFilter::try_from_env("MIZAN_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let terminal = std::io::stderr().is_terminal();
+/// If `MIZAN_LOG` is wrong, or the process has a log already.
+pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<(), LoggingError> {
+    let chosen = std::env::var_os("MIZAN_LOG").filter(|text| !text.is_empty());
+    let filter = match chosen {
+        Some(text) => filter(&text.to_string_lossy())?,
+        None => EnvFilter::new(level.as_str()),
+    };
     let text = match format {
-        LogFormat::Auto => terminal,
+        LogFormat::Auto => std::io::stderr().is_terminal(),
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
@@ -35,15 +82,41 @@ pub fn init_logging(format: LogFormat, level: &str) -> Result<(), SetGlobalDefau
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
     if text {
-        set_global_default(subscriber.with_ansi(terminal).with_target(false).finish())
+        set_global_default(subscriber.with_target(false).finish())?;
     } else {
         let subscriber = subscriber
             .json()
             .flatten_event(true)
             .with_current_span(false)
             .with_span_list(false);
-        set_global_default(subscriber.finish())
+        set_global_default(subscriber.finish())?;
     }
+    Ok(())
+}
+
+/// Reads `MIZAN_LOG`. A word alone must be a level: a slip such as `inof` would be taken for the name of a
+/// module, and silence all others.
+fn filter(text: &str) -> Result<EnvFilter, LoggingError> {
+    let wrong = || LoggingError::Filter(text.to_owned());
+    let is_no_level = |part: &str| {
+        let is_level = LogLevel::from_str(part, true).is_ok() || part.eq_ignore_ascii_case("off");
+        !is_level && !part.contains(['=', '['])
+    };
+    if text.split(',').map(str::trim).any(is_no_level) {
+        return Err(wrong());
+    }
+    EnvFilter::try_new(text).map_err(|_| wrong())
+}
+
+/// An error with all that it comes from: the one place that prints a chain.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 /// Lets one line a second through and counts the rest, for what a fault can say a million times.
@@ -109,5 +182,30 @@ mod tests {
         assert_eq!(limit.allow(at(999)), None);
         assert_eq!(limit.allow(at(1000)), Some(2));
         assert_eq!(limit.allow(at(5000)), Some(0));
+    }
+
+    #[test]
+    fn a_filter_that_would_silence_the_log_is_refused() {
+        for good in [
+            "info",
+            "INFO",
+            "off",
+            "info,mizan::prober=debug",
+            "mizan=trace, warn",
+        ] {
+            assert!(filter(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "loud",
+            "bogus=loud",
+            "info,mizan::prober",
+            "inof,mizan=debug",
+        ] {
+            let error = filter(wrong).expect_err(wrong).to_string();
+            assert!(
+                error.contains(&format!("MIZAN_LOG is `{wrong}`")),
+                "{error}"
+            );
+        }
     }
 }

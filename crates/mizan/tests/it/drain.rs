@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A backend whose answers wait until they are released.
-fn held_backend() -> (Backend, Arc<AtomicBool>) {
+pub(super) fn held_backend() -> (Backend, Arc<AtomicBool>) {
     let released = Arc::new(AtomicBool::new(false));
     let gate = Arc::clone(&released);
     let backend = Backend::start(move |exchange| {
@@ -27,7 +27,7 @@ fn start(drain: &str, backend: &Backend) -> Mizan {
 }
 
 /// Sends a GET and waits until the backend has it.
-fn send_into(mizan: &Mizan, backend: &Backend) -> Client {
+pub(super) fn send_into(mizan: &Mizan, backend: &Backend) -> Client {
     let mut client = mizan.client();
     let before = backend.requests();
     client.send("GET /held HTTP/1.1\r\nHost: a.example\r\n\r\n");
@@ -185,6 +185,29 @@ fn a_second_signal_ends_it_at_once() {
         mizan.log().contains("cut")
     });
     assert_eq!(cut(&mizan.log()), 1);
+}
+
+#[test]
+fn requests_that_were_cut_are_a_warning_and_counted_in_the_right_plural() {
+    for (held, level, words) in [
+        (0, "INFO", "0 requests were cut"),
+        (1, "WARN", "1 request was cut"),
+        (2, "WARN", "2 requests were cut"),
+    ] {
+        let (backend, _released) = held_backend();
+        let mut mizan = start("window = \"30s\"\ndeadline = \"30s\"", &backend);
+        let _clients: Vec<_> = (0..held).map(|_| send_into(&mizan, &backend)).collect();
+        mizan.signal(Signal::TERM);
+        eventually(PATIENCE, "/readyz says 503", || {
+            mizan.readiness() == Some(503)
+        });
+        mizan.signal(Signal::TERM);
+        mizan.wait(PATIENCE);
+        eventually(PATIENCE, &format!("{level}: {words}"), || {
+            let told = |line: &str| line.contains(words) && line.contains(level);
+            mizan.log().lines().any(told)
+        });
+    }
 }
 
 #[test]

@@ -151,3 +151,60 @@ fn a_log_file_that_was_moved_away_is_opened_anew_at_sigusr1() {
     });
     assert!(!has(&moved, "/after"));
 }
+
+#[test]
+fn max_forwards_is_counted_down_and_ends_at_mizan() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let options = |method: &str, left: &str| {
+        let request =
+            format!("{method} /x HTTP/1.1\r\nHost: a.example\r\nMax-Forwards: {left}\r\n\r\n");
+        mizan.client().exchange(request).status
+    };
+    assert_eq!((options("OPTIONS", "0"), options("TRACE", "0")), (200, 405));
+    assert_eq!(backend.requests(), 0);
+    assert_eq!((options("OPTIONS", "5"), options("GET", "0")), (200, 200));
+    let seen = backend.recorded();
+    assert!(seen[0].contains("Max-Forwards: 4\r\n"), "{}", seen[0]);
+    assert!(seen[1].contains("Max-Forwards: 0\r\n"), "{}", seen[1]);
+}
+
+#[test]
+fn an_empty_line_before_a_request_is_passed_over_however_it_is_cut() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let mut client = mizan.client();
+    assert_eq!(client.get("/").status, 200);
+    for pieces in [vec!["\r\n"], vec!["\r", "\n"], vec!["\r\n\r", "\n"]] {
+        for piece in pieces {
+            client.send(piece);
+            pass(std::time::Duration::from_millis(20));
+        }
+        assert_eq!(client.get("/").status, 200);
+    }
+}
+
+#[test]
+fn a_second_instance_on_the_same_port_does_not_start() {
+    let backend = Backend::healthy("a");
+    let first = Mizan::start(&config("", "", &[backend.address()]));
+    let path = first.directory().join("second.toml");
+    let text =
+        config("", "", &[backend.address()]).replace("{listen}", &first.address().to_string());
+    let others = format!(
+        "[admin]\nsocket = {:?}\n[health]\nbind = \"127.0.0.1:0\"\n[metrics]\nbind = \"127.0.0.1:0\"\n",
+        first.directory().join("second.sock")
+    );
+    std::fs::write(&path, format!("{text}{others}")).expect("the folder can be written");
+    let second = std::process::Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .args(["serve", "--config"])
+        .arg(&path)
+        .output()
+        .expect("mizan runs");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        !second.status.success() && said.contains("in use"),
+        "{said}"
+    );
+    assert_eq!(first.get("/").status, 200);
+}

@@ -432,3 +432,90 @@ fn a_rolling_restart_of_all_backends_under_mixed_load_fails_nothing() {
     }
     load.stop().expect_no_failure();
 }
+
+/// A client holds its request at 100-continue for ever, twelve times over: that says nothing of the backend.
+#[test]
+fn a_client_that_never_sends_the_body_it_announced_has_no_backend_ejected() {
+    let backend = Backend::start(|exchange| {
+        if exchange.head.word(0) == "POST" {
+            exchange.body()?;
+        }
+        exchange.serve()
+    });
+    let pool = "timeouts = { response_header = \"300ms\" }\nejection = { failures = 1 }";
+    let mizan = Mizan::start(&config("", pool, &[backend.address()]));
+    for connection in ["", "Connection: expect\r\n"] {
+        let mut clients: Vec<_> = (0..6).map(|_| mizan.client()).collect();
+        for client in &mut clients {
+            client.send(format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n{connection}\r\n"));
+        }
+        for client in &mut clients {
+            assert_eq!(client.read().status, 408);
+        }
+    }
+    assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 0.0);
+    assert_eq!(mizan.get("/").status, 200);
+}
+
+#[test]
+fn a_client_that_left_behind_many_pipelined_bytes_gives_its_place_back() {
+    let backend = Backend::start(Exchange::hang);
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let mut client = mizan.client();
+    client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    eventually(PATIENCE, "the request is in flight", || backend.busy() == 1);
+    client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n".repeat(1_000));
+    drop(client);
+    eventually(
+        std::time::Duration::from_secs(4),
+        "its place is free",
+        || mizan.in_flight() == 0,
+    );
+}
+
+#[test]
+fn a_first_chunk_that_is_broken_is_a_502_or_a_retry_and_no_cut() {
+    let broken = Backend::start(|exchange| {
+        exchange.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n")?;
+        Ok(Next::Close)
+    });
+    let mizan = Mizan::start(&config(
+        "",
+        "ejection = { enabled = false }",
+        &[broken.address()],
+    ));
+    assert_eq!(mizan.get("/").status, 502);
+    let sound = Backend::healthy("sound");
+    let pool = "policy = \"round_robin\"\nejection = { enabled = false }";
+    let mizan = Mizan::start(&config("", pool, &[broken.address(), sound.address()]));
+    for _ in 0..6 {
+        assert_eq!(mizan.get("/").status, 200);
+    }
+}
+
+/// A trickled upload to a fast backend, which then is still the fastest.
+#[test]
+fn a_slow_upload_is_no_latency_of_the_backend() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&format!(
+        "{}\n[log]\naccess = \"{{dir}}/access.log\"\n",
+        config("", "", &[backend.address()])
+    ));
+    let mut client = mizan.client();
+    client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\n");
+    for byte in ["h", "e", "l", "l", "o"] {
+        pass(std::time::Duration::from_millis(100));
+        client.send(byte);
+    }
+    assert_eq!(client.read().status, 200);
+    let log = mizan.directory().join("access.log");
+    let upstream_ms = || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        let line: serde_json::Value = serde_json::from_str(text.lines().next()?).ok()?;
+        line["upstream_ms"].as_f64()
+    };
+    eventually(PATIENCE, "the request is logged", || {
+        upstream_ms().is_some()
+    });
+    assert!(upstream_ms() < Some(300.0), "{:?} ms", upstream_ms());
+}

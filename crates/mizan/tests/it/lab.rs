@@ -129,3 +129,20 @@ fn a_taken_port_is_said_and_the_next_one_used() {
     );
     assert!(lab.said[0].contains(&used.to_string()), "{}", lab.said[0]);
 }
+
+#[test]
+fn the_drill_to_type_names_the_binary_that_runs_and_where_to_wait() {
+    let lab = Lab::start(18_200);
+    let binary = env!("CARGO_BIN_EXE_mizan");
+    let typed = |command: &str| {
+        let line = format!("{binary} {command}");
+        lab.said.iter().any(|said| said.trim().starts_with(&line))
+    };
+    assert!(typed("status --admin"), "{:#?}", lab.said);
+    assert!(typed("lab-backend --port"), "{:#?}", lab.said);
+    let waits = lab
+        .said
+        .iter()
+        .filter(|said| said.trim().starts_with("sleep "));
+    assert_eq!(waits.count(), 4, "{:#?}", lab.said);
+}

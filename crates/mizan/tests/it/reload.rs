@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use rustix::process::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A configuration that says its number at `/number`.
@@ -127,6 +128,32 @@ fn a_key_that_is_read_at_start_only_is_told_and_the_rest_is_applied() {
         status.contains(told) && status.contains("\"workers\": 2"),
         "{status}"
     );
+}
+
+#[test]
+fn a_reload_whose_listener_or_log_cannot_be_opened_says_what_and_why() {
+    let backends = [Backend::healthy("a")];
+    let one = numbered(1, &backends);
+    let mizan = Mizan::start(&one);
+    let refusal = |config: &str| {
+        mizan.write_config(config);
+        let reload = mizan.command(&["reload"]);
+        assert_eq!(reload.status.code(), Some(2));
+        String::from_utf8_lossy(&[reload.stdout, reload.stderr].concat()).into_owned()
+    };
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").expect("the loopback");
+    let taken = bound.local_addr().expect("it is bound");
+    let said = refusal(&format!("[[listener]]\nbind = \"{taken}\"\n{one}"));
+    assert!(
+        said.contains(&format!("cannot listen on {taken}")) && said.contains("in use"),
+        "{said}"
+    );
+    let said = refusal(&format!("{one}[log]\naccess = \"/nowhere/access.log\"\n"));
+    assert!(
+        said.contains("access log") && said.contains("No such file"),
+        "{said}"
+    );
+    assert_eq!(mizan.get("/number").text(), "1");
 }
 
 #[test]
@@ -276,4 +303,67 @@ fn backends_that_go_and_come_with_a_reload_get_traffic_only_while_they_are_there
         "idle connections to a backend that went are closed",
         || backends[0].open() == 0,
     );
+}
+
+/// What is in an accept queue has a connection: it is served when its listener goes, also if that was at its limit.
+#[test]
+fn connections_queued_at_the_limit_of_a_listener_that_goes_are_served() {
+    let backend = Backend::healthy("a");
+    let rest = config("", "", &[backend.address()]);
+    let two =
+        format!("workers = 1\n[[listener]]\nbind = \"{{listen2}}\"\nconnections_max = 1\n{rest}");
+    let mizan = Mizan::start(&two);
+    let mut first = Client::connect(mizan.address2());
+    assert_eq!(first.get("/").status, 200);
+    let mut queued: Vec<_> = (0..5).map(|_| Client::connect(mizan.address2())).collect();
+    for client in &mut queued {
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    }
+    mizan.write_config(&format!("workers = 1\n{rest}"));
+    mizan.signal(Signal::HUP);
+    for client in &mut queued {
+        assert_eq!(client.read().status, 200);
+    }
+}
+
+/// Clients that connect without pause to a listener that comes and goes: whoever got a connection gets an answer.
+#[test]
+fn a_connection_made_as_its_listener_closes_is_served() {
+    let _alone = alone();
+    const ROUNDS: usize = 60;
+    let backend = Backend::healthy("a");
+    let rest = config("", "", &[backend.address()]);
+    let two = format!("[[listener]]\nbind = \"{{listen2}}\"\n{rest}");
+    let mizan = Mizan::start(&two);
+    let address = mizan.address2();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut answered = 0;
+                    while !done.load(Ordering::SeqCst) {
+                        if let Ok(mut client) = Client::try_connect(address) {
+                            assert_eq!(client.get("/").status, 200);
+                            answered += 1;
+                        }
+                    }
+                    answered
+                })
+            })
+            .collect();
+        for _ in 0..ROUNDS {
+            mizan.write_config(&rest);
+            assert!(mizan.command(&["reload"]).status.success());
+            mizan.write_config(&two);
+            assert!(mizan.command(&["reload"]).status.success());
+            eventually(PATIENCE, "it is open again", || {
+                Client::try_connect(address).is_ok()
+            });
+        }
+        done.store(true, Ordering::SeqCst);
+        for client in clients {
+            assert!(client.join().expect("no connection was lost") > 0);
+        }
+    });
 }

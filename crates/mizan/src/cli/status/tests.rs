@@ -92,3 +92,15 @@ fn of_a_large_pool_what_is_wrong_is_shown_first() {
     assert!(text.contains("\n  bad  "), "{text}");
     assert!(text.ends_with("and 9950 more; --json shows all"), "{text}");
 }
+
+#[test]
+fn one_response_is_not_called_responses() {
+    let mut one = pool(Vec::new());
+    one.versions[0].responses = 1;
+    one.versions[0].retries = 1;
+    let text = describe(&status(), &[one]);
+    assert!(
+        text.contains("version v1: 1 response, p50 1 ms, p99 8 ms, 1 retry, 2 rescued"),
+        "{text}"
+    );
+}

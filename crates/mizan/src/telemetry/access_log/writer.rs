@@ -163,8 +163,10 @@ fn open(target: &LogTarget) -> io::Result<Sink> {
     })
 }
 
+/// The error names the path: at start, reload and reopening nothing else would.
 fn append(path: &std::path::Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 struct Thread {

@@ -162,11 +162,17 @@ impl Mizan {
 
     /// Runs `mizan ARGUMENTS --admin SOCKET`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Output {
+        self.command_to(arguments, Stdio::piped())
+    }
+
+    /// The same with another standard output.
+    pub(crate) fn command_to(&self, arguments: &[&str], out: Stdio) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mizan"));
         command
             .args(arguments)
             .arg("--admin")
-            .arg(self.admin_socket());
+            .arg(self.admin_socket())
+            .stdout(out);
         command.output().expect("mizan runs")
     }
 
