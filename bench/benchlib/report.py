@@ -95,6 +95,7 @@ def bars(measurements, names):
     found.append(("idle: KiB a connection", median(measurements, "idle", "mizan", "kib_connection"), 1.3))
     found.append(("upload: growth in MiB", median(measurements, "upload", "mizan", "growth_mib"), 8))
     found.append(("rest-10000: % of a core", median(measurements, "rest-10000", "mizan", "core_percent"), 5))
+    found.append(("reload: p99 in the second of a reload ÷ before", median(measurements, "reload", "mizan", "times"), 2))
     for metric in ("p50_us", "p99_us"):
         direct = median(measurements, "rate", "direct", metric)
         theirs = [median(measurements, "rate", name, metric) for name in others]

@@ -40,6 +40,8 @@ impl fmt::Display for Health {
 pub enum ProbeResult {
     /// The check passed, which also proves that the backend accepts connections.
     Passed,
+    /// The check passed on another address than traffic goes to: of that it proves nothing.
+    PassedElsewhere,
     /// The check failed.
     Failed {
         /// The connection was refused: nothing listens there.
@@ -107,7 +109,7 @@ impl HealthCheck {
         thresholds: Thresholds,
     ) -> Option<HealthChange> {
         let (says, reason) = match result {
-            ProbeResult::Passed => (Health::Up, None),
+            ProbeResult::Passed | ProbeResult::PassedElsewhere => (Health::Up, None),
             ProbeResult::Failed { reason, .. } => (Health::Down, Some(reason)),
         };
         if let Some(reason) = reason {

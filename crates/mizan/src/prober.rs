@@ -352,7 +352,8 @@ async fn probe(check: Arc<HealthCheck>, backend: Arc<Backend>) -> Outcome {
     let mut connected = false;
     let outcome = tokio::time::timeout(check.timeout, ask(&address, &check, &mut connected)).await;
     let (refused, reason) = match outcome {
-        Ok(Ok(())) => return Ok(ProbeResult::Passed),
+        Ok(Ok(())) if address == *backend.address() => return Ok(ProbeResult::Passed),
+        Ok(Ok(())) => return Ok(ProbeResult::PassedElsewhere),
         // A refusal on a port of the probe's own says nothing of the port that takes traffic.
         Ok(Err(Fault::Refused(reason))) => (address == *backend.address(), reason.to_owned()),
         Ok(Err(Fault::Connection(reason) | Fault::Answer(reason))) => (false, reason),

@@ -129,7 +129,10 @@ impl Entry {
 
     pub(crate) fn observe_probe(&mut self, context: &mut Context<'_>, result: ProbeResult) {
         self.reconcile(context);
-        let passed = result == ProbeResult::Passed;
+        let (passed, elsewhere) = (
+            result == ProbeResult::Passed,
+            result == ProbeResult::PassedElsewhere,
+        );
         let refused = matches!(result, ProbeResult::Failed { refused: true, .. });
         let live = self.backend.live();
         live.gate.put(Gate::PROBE_REFUSED, refused);
@@ -144,7 +147,7 @@ impl Entry {
         }
         if passed {
             self.probe_passed(context);
-        } else {
+        } else if !elsewhere {
             self.ejector.probe_failed();
             if refused {
                 self.ejector.refused();

@@ -40,14 +40,17 @@ pub(super) async fn probe(
 ) -> Result<(), Fault> {
     match address {
         Address::Ip(address) => {
-            let stream = tcp::connect(*address).await?;
+            let mut stream = tcp::connect(*address).await?;
             *connected = true;
-            exchange(stream, &request(question, &address.to_string()), question).await
+            let text = request(question, &address.to_string());
+            let verdict = exchange(&mut stream, &text, question).await;
+            tcp::reset_on_close(&stream);
+            verdict
         }
         Address::Unix(path) => {
-            let stream = tcp::connect_unix(path).await?;
+            let mut stream = tcp::connect_unix(path).await?;
             *connected = true;
-            exchange(stream, &request(question, "localhost"), question).await
+            exchange(&mut stream, &request(question, "localhost"), question).await
         }
     }
 }
@@ -60,7 +63,7 @@ fn request(question: Question<'_>, address: &str) -> String {
     )
 }
 
-async fn exchange<S>(mut stream: S, request: &str, question: Question<'_>) -> Result<(), Fault>
+async fn exchange<S>(stream: &mut S, request: &str, question: Question<'_>) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -8,18 +8,23 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
 
-/// A TCP (or Unix) connect. The connection is reset rather than closed: nothing was said on it, and a prober
-/// of thousands of backends would otherwise keep a minute's worth of sockets in TIME_WAIT.
+/// A TCP (or Unix) connect.
 pub(super) async fn probe(address: &Address) -> Result<(), Fault> {
     match address {
         Address::Ip(address) => {
             let stream = connect(*address).await?;
-            // Only a courtesy to the kernel: without it the probe has passed as well.
-            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            reset_on_close(&stream);
         }
         Address::Unix(path) => drop(connect_unix(path).await?),
     }
     Ok(())
+}
+
+/// Has the connection be reset rather than closed: its verdict is there, nobody reads on, and a prober of thousands of
+/// backends would otherwise keep a minute's worth of sockets in TIME_WAIT.
+pub(super) fn reset_on_close(stream: &TcpStream) {
+    // Only a courtesy to the kernel: without it the probe has said what it says as well.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
 pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream, Fault> {

@@ -216,7 +216,7 @@ async fn exchange(
     let mut outcome = Outcome::new(started, 0);
     outcome.decided = decided;
     let decision = match &down.input {
-        Some(input) => plan::decide(input.unread(), down, &in_force, &mut plan),
+        Some(input) => plan::decide(input.unread(), down, worker, &in_force, &mut plan),
         None => Decision::Answer(None, Reason::ClientGone),
     };
     outcome.bytes_in = plan.head_length as u64;
@@ -242,5 +242,8 @@ async fn exchange(
     };
     record::finished(down, worker, &in_force, &plan, &outcome);
     worker.put_scratch(plan.head);
+    if plan.logged.bytes.capacity() > 0 {
+        worker.put_scratch(plan.logged.bytes);
+    }
     after
 }

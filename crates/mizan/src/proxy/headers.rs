@@ -277,11 +277,10 @@ fn add_forwarding(
 
 /// The value of `traceparent` in a head that [`write_request`] wrote; empty if it has none.
 pub(super) fn traceparent(head: &[u8]) -> &[u8] {
-    let mut lines = head.split(|byte| *byte == b'\n');
-    lines
-        .find_map(|line| line.strip_prefix(TRACEPARENT)?.strip_prefix(b": "))
-        .and_then(|value| value.strip_suffix(b"\r"))
-        .unwrap_or_default()
+    const LINE: &[u8] = b"\ntraceparent: ";
+    let value = memchr::memmem::find(head, LINE).map(|at| &head[at + LINE.len()..]);
+    let end = value.and_then(|value| memchr::memchr(b'\r', value));
+    value.zip(end).map_or(b"", |(value, end)| &value[..end])
 }
 
 /// What a response's head is changed by.

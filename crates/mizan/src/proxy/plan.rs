@@ -3,7 +3,7 @@
 use super::connection::Downstream;
 use super::error::Reason;
 use super::headers::{self, Forwarding};
-use super::worker::InForce;
+use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::h1::line::Lines;
 use crate::h1::request::{self, RequestHead};
@@ -52,12 +52,38 @@ pub(super) struct Plan {
     pub(super) location: Vec<u8>,
 }
 
-/// Pieces of the head that the access log shows.
+/// Pieces of the client's head that the access log shows, one behind the other in one vector that is lent for the
+/// request.
 #[derive(Debug, Default)]
 pub(super) struct Logged {
-    pub(super) method: Vec<u8>,
-    pub(super) host: Vec<u8>,
-    pub(super) target: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
+    method: usize,
+    host: usize,
+}
+
+impl Logged {
+    fn new(mut bytes: Vec<u8>, head: &RequestHead<'_, '_>) -> Self {
+        for part in [head.method, head.authority, head.target] {
+            bytes.extend_from_slice(part);
+        }
+        Self {
+            bytes,
+            method: head.method.len(),
+            host: head.method.len() + head.authority.len(),
+        }
+    }
+
+    pub(super) fn method(&self) -> &[u8] {
+        &self.bytes[..self.method]
+    }
+
+    pub(super) fn host(&self) -> &[u8] {
+        &self.bytes[self.method..self.host]
+    }
+
+    pub(super) fn target(&self) -> &[u8] {
+        &self.bytes[self.host..]
+    }
 }
 
 impl Plan {
@@ -92,6 +118,7 @@ impl Plan {
 pub(super) fn decide<'s>(
     bytes: &[u8],
     down: &Downstream,
+    worker: &Worker,
     in_force: &'s InForce,
     plan: &mut Plan,
 ) -> Decision<'s> {
@@ -122,11 +149,7 @@ pub(super) fn decide<'s>(
         b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
     ) || head.lines.iter().any(|line| line.is("idempotency-key"));
     if in_force.snapshot.settings.access_log.is_some() {
-        plan.logged = Logged {
-            method: head.method.into(),
-            host: head.authority.to_vec(),
-            target: head.target.into(),
-        };
+        plan.logged = Logged::new(worker.scratch(), &head);
     }
     let trusted = down.is_trusted();
     plan.client = match down.peer_address() {

@@ -109,9 +109,9 @@ pub(super) fn finished(
             client: plan.client.map(|address| {
                 std::net::SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))
             }),
-            method: &plan.logged.method,
-            host: &plan.logged.host,
-            target: &plan.logged.target,
+            method: plan.logged.method(),
+            host: plan.logged.host(),
+            target: plan.logged.target(),
             protocol: if plan.version == Version::Http10 {
                 "HTTP/1.0"
             } else {

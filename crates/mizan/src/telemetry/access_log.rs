@@ -119,58 +119,64 @@ impl AccessRecord<'_> {
         out.extend_from_slice(b"{\"time\":\"");
         time.push(out, self.wall);
         out.push(b'"');
-        text(out, "listener", self.listener.as_bytes());
+        text(out, ",\"listener\":", self.listener.as_bytes());
         if let Some(client) = self.client {
             out.extend_from_slice(b",\"client\":\"");
             push_address(out, client);
             out.push(b'"');
         }
-        text(out, "method", self.method);
-        text(out, "host", self.host);
+        text(out, ",\"method\":", self.method);
+        text(out, ",\"host\":", self.host);
         out.extend_from_slice(b",\"target\":\"");
         push_target(out, self.target, settings);
         out.push(b'"');
-        text(out, "protocol", self.protocol.as_bytes());
-        number(out, "status", u64::from(self.status));
-        text(out, "reason", self.reason.unwrap_or_default().as_bytes());
-        text(out, "detail", self.detail.unwrap_or_default().as_bytes());
-        text(out, "route", self.route.as_bytes());
-        text(out, "pool", self.pool.as_bytes());
-        text(out, "backend", self.backend.as_bytes());
-        text(out, "version", self.version.as_bytes());
-        number(out, "tries", u64::from(self.tries));
-        number(out, "bytes_in", self.bytes_in);
-        number(out, "bytes_out", self.bytes_out);
-        milliseconds(out, "duration_ms", self.duration);
+        text(out, ",\"protocol\":", self.protocol.as_bytes());
+        number(out, ",\"status\":", u64::from(self.status));
+        text(
+            out,
+            ",\"reason\":",
+            self.reason.unwrap_or_default().as_bytes(),
+        );
+        text(
+            out,
+            ",\"detail\":",
+            self.detail.unwrap_or_default().as_bytes(),
+        );
+        text(out, ",\"route\":", self.route.as_bytes());
+        text(out, ",\"pool\":", self.pool.as_bytes());
+        text(out, ",\"backend\":", self.backend.as_bytes());
+        text(out, ",\"version\":", self.version.as_bytes());
+        number(out, ",\"tries\":", u64::from(self.tries));
+        number(out, ",\"bytes_in\":", self.bytes_in);
+        number(out, ",\"bytes_out\":", self.bytes_out);
+        milliseconds(out, ",\"duration_ms\":", self.duration);
         if let Some(upstream) = self.upstream {
-            milliseconds(out, "upstream_ms", upstream);
+            milliseconds(out, ",\"upstream_ms\":", upstream);
         }
-        text(out, "request_id", self.request_id);
-        text(out, "traceparent", self.traceparent);
+        text(out, ",\"request_id\":", self.request_id);
+        text(out, ",\"traceparent\":", self.traceparent);
         out.extend_from_slice(b"}\n");
     }
 }
 
-fn name(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\":");
-}
-
+// `key` comes with its comma, quotes and colon: inlined, each is a constant of known length.
+#[inline]
 fn text(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     if !value.is_empty() {
-        name(out, key);
+        out.extend_from_slice(key.as_bytes());
         push_string(out, value);
     }
 }
 
+#[inline]
 fn number(out: &mut Vec<u8>, key: &str, value: u64) {
-    name(out, key);
+    out.extend_from_slice(key.as_bytes());
     push_number(out, value);
 }
 
+#[inline]
 fn milliseconds(out: &mut Vec<u8>, key: &str, value: Duration) {
-    name(out, key);
+    out.extend_from_slice(key.as_bytes());
     push_ms(out, value);
 }
 

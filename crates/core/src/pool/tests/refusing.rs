@@ -219,3 +219,24 @@ fn refusals_alone_never_eject_where_there_are_no_probes() {
     world.tick();
     assert_eq!(world.status_of("a").ejection, crate::Ejection::None);
 }
+
+#[test]
+fn a_probe_that_passes_on_a_port_of_its_own_brings_no_refusing_backend_back() {
+    for (result, is_back) in [
+        (ProbeResult::PassedElsewhere, false),
+        (ProbeResult::Passed, true),
+    ] {
+        let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(3));
+        for key in ["a", "b", "c"] {
+            world.probe(key, true);
+        }
+        refuse(&mut world, "a");
+        world.tick();
+        assert!(!world.backend("a").is_usable());
+        for _ in 0..3 {
+            world.pool.probed(world.now, "a", result.clone());
+        }
+        world.tick();
+        assert_eq!(world.backend("a").is_usable(), is_back, "{result:?}");
+    }
+}
