@@ -1,7 +1,10 @@
 //! Load-balancing decisions, with no I/O in them.
 //!
 //! Four promises: nothing here reads a clock (time is the argument `now`), draws a random number
-//! (entropy is the argument `random`), waits, or allocates while it picks.
+//! (entropy is the argument `random`), waits for anything outside, or locks and allocates while it picks.
+//! One exception to the last: a pick that finds nobody while members or their marks have just been
+//! changed takes the pool's lock, which a change holds, takes note of the marks, and looks again; else a
+//! request could be turned away for a state that is over.
 //!
 //! | module | decides |
 //! | --- | --- |

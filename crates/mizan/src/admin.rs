@@ -1,7 +1,7 @@
 //! What operators and probes talk to: the admin API, `/livez`, `/readyz` and `/metrics`.
 //!
-//! Runs on the admin runtime, never on a worker, so that a slow caller costs no request. The API is the
-//! only way in: the command line uses nothing else. Who may call it: whoever may open the Unix socket
+//! Runs on the control loop's runtime, never on a worker, so that a slow caller costs no request. The API is
+//! the only way in: the command line uses nothing else. Who may call it: whoever may open the Unix socket
 //! (mode 0600), or on TCP whoever shows the token, under a name that a browser cannot be tricked into
 //! (`guard`).
 //!
@@ -56,6 +56,8 @@ pub trait Control: Send + Sync {
     fn config_path(&self) -> PathBuf;
     /// The text of the configuration in force.
     fn config_text(&self) -> Vec<Source>;
+    /// Worker threads that run.
+    fn workers(&self) -> usize;
     /// Client connections that are open.
     fn connections(&self) -> u64;
 }

@@ -99,6 +99,15 @@ fn render(sources: &[Source], problems: &[Diagnostic]) -> String {
         .join("\n")
 }
 
+fn warn_of(sources: &[Source], warnings: &[Diagnostic]) {
+    if !warnings.is_empty() {
+        tracing::warn!(
+            "the configuration has warnings:\n{}",
+            render(sources, warnings)
+        );
+    }
+}
+
 /// Runs until a signal ends it.
 ///
 /// # Errors
@@ -108,12 +117,7 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
         Ok(read) => read,
         Err((sources, problems)) => return Err(AppError::Refused(render(&sources, &problems))),
     };
-    if !warnings.is_empty() {
-        tracing::warn!(
-            "the configuration has warnings:\n{}",
-            render(&sources, &warnings)
-        );
-    }
+    warn_of(&sources, &warnings);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -160,11 +164,13 @@ async fn start(
 
     let mut parts = reload::Parts {
         options,
+        at_start: snapshot.settings.clone(),
         current,
         metrics,
         access_log,
         fleet,
         control: Arc::clone(&control),
+        refused: None,
     };
     let cut = drive::drive(&mut parts, signals, inbox).await;
     control.set_phase(Phase::Stopping);

@@ -10,13 +10,17 @@
 //! | `rules` | what no schema says: references, duplicates, contradictions |
 //! | `timing` | relations between time-outs, ours and those of the other side |
 //! | `build` | makes the snapshot of what has passed |
+//! | `members` | host names become members, at first and every 30 s |
+//! | `restart` | what a reload cannot change |
 //!
 //! [`compile`] does no I/O but asking `resolve` for host names, and changes nothing that is in force.
 
 mod build;
 mod diagnostic;
 mod load;
+mod members;
 mod report;
+mod restart;
 mod rules;
 mod schema;
 mod shape;
@@ -27,6 +31,8 @@ mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Watch, default_admin_socket, load, load_with};
+pub use members::{Resolved, Unresolved, members};
+pub use restart::{Running, needs_restart};
 pub use suggest::nearest;
 pub use timing::{Relation, Verdict};
 
@@ -65,6 +71,29 @@ impl Source {
             admin_socket: None,
         }
     }
+
+    /// Its text with `*` in place of an admin token that stands in it, byte for byte.
+    pub fn text_without_secrets(&self) -> String {
+        let mut text = self.text.clone();
+        for span in tree::token_spans(&self.text) {
+            text.replace_range(span.clone(), &"*".repeat(span.len()));
+        }
+        text
+    }
+}
+
+/// Of the texts, and of what `${NAME}` and `file:` put in: tells two configurations apart.
+pub fn digest(sources: &[Source]) -> u64 {
+    let mut hash = load::Fnv::default();
+    for source in sources {
+        hash.bytes(source.text.as_bytes());
+        for value in source.values.values().flatten() {
+            hash.bytes(&value.len().to_le_bytes());
+            hash.bytes(value.as_bytes());
+        }
+        hash.bytes(&[0xff]);
+    }
+    hash.0
 }
 
 /// Resolves `host:port` to addresses.

@@ -2,8 +2,8 @@
 //!
 //! One task drives all pools: it follows the snapshot in force and each pool's membership, starts what the
 //! `schedule` says is due, each probe as a task of its own, and hands results to the pool, which decides what
-//! they mean. It runs on the control runtime and never on a worker, so that a storm of probes costs traffic
-//! nothing but CPU. No probe reports what is this process's own lack (descriptors, memory): that says nothing of
+//! they mean. It runs on a thread of its own (`app` starts it), so that a storm of probes costs traffic nothing but
+//! CPU and holds up no reload. No probe reports what is this process's own lack (descriptors, memory): that says nothing of
 //! a backend.
 
 mod http;

@@ -11,7 +11,7 @@ mod settings;
 
 pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
 pub use pool::{
-    HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
+    Configured, HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
     UpstreamTimeouts, Waiters, Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};

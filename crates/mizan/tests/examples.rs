@@ -1,8 +1,9 @@
 //! Every example loads, and without a warning.
 
 use mizan::config;
+use mizan::snapshot::route::{Action, RequestView};
 use mizan_core::time::Instant;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 fn examples() -> Vec<PathBuf> {
@@ -71,6 +72,69 @@ fn no_timing_relation_of_an_example_is_violated() {
             .collect();
         assert!(failed.is_empty(), "{}: {failed:?}", path.display());
     }
+}
+
+/// A GET as routes see it.
+struct Get<'r> {
+    host: &'r str,
+    path: &'r str,
+}
+
+impl RequestView for Get<'_> {
+    fn method(&self) -> &[u8] {
+        b"GET"
+    }
+    fn host(&self) -> &str {
+        self.host
+    }
+    fn path(&self) -> &str {
+        self.path
+    }
+    fn query(&self) -> Option<&[u8]> {
+        None
+    }
+    fn header(&self, _: &str) -> Option<&[u8]> {
+        None
+    }
+    fn client(&self) -> Option<IpAddr> {
+        None
+    }
+}
+
+#[test]
+fn the_example_of_hosts_does_what_its_comments_say() {
+    let path = examples()
+        .into_iter()
+        .find(|path| path.ends_with("hosts.toml"))
+        .expect("hosts.toml is there");
+    let (snapshot, _, _) = compile(&path);
+    let taken = |listener: &str, host: &str, path: &str| {
+        let route = snapshot.routes.find(listener, &Get { host, path })?;
+        Some(match &route.action {
+            Action::Forward(split) => split.choose(0).name.to_string(),
+            Action::Redirect { location, .. } => location.clone(),
+            Action::Respond { body, .. } => String::from_utf8_lossy(body).into_owned(),
+        })
+    };
+    let robots = "User-agent: *\nDisallow: /api/\n";
+    let www = "http://www.example.org{path}{query}";
+    for (listener, host, path, expected) in [
+        ("public", "example.org", "/a", www),
+        ("public", "example.org", "/robots.txt", www),
+        ("public", "www.example.org", "/a", "web"),
+        ("public", "www.example.org", "/api/users", "api"),
+        ("public", "www.example.org", "/robots.txt", robots),
+        ("public", "www.example.org", "/reports/x", "web"),
+        ("internal", "www.example.org", "/reports/x", "reports"),
+        ("internal", "www.example.org", "/robots.txt", robots),
+        ("public", "a.customers.example.org", "/a", "web"),
+        ("public", "a.customers.example.org", "/robots.txt", robots),
+        ("internal", "a.customers.example.org", "/reports/x", "web"),
+    ] {
+        let found = taken(listener, host, path);
+        assert_eq!(found.as_deref(), Some(expected), "{listener} {host} {path}");
+    }
+    assert_eq!(taken("public", "other.example", "/a"), None);
 }
 
 #[test]

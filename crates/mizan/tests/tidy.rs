@@ -5,6 +5,8 @@
 
 #[path = "tidy/checks.rs"]
 mod checks;
+#[path = "tidy/pages.rs"]
+mod pages;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/source.rs"]
@@ -130,6 +132,39 @@ fn every_dependency_says_in_the_architecture_what_it_replaces() {
         unexplained.is_empty(),
         "no row in ARCHITECTURE.md, \"Dependencies\": {unexplained:#?}"
     );
+}
+
+#[test]
+fn the_page_on_the_access_log_has_every_reason_code_with_its_status() {
+    let error = read("crates/mizan/src/proxy/error.rs");
+    let h1 = read("crates/mizan/src/h1.rs");
+    let in_code = pages::reasons(&error, &h1);
+    assert!(
+        in_code.len() > 40,
+        "the code is not read right: {in_code:?}"
+    );
+    let on_page = pages::rows(&read("docs/access-log.md"), "Reason codes");
+    let missing: Vec<_> = in_code.difference(&on_page).collect();
+    let gone: Vec<_> = on_page.difference(&in_code).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "docs/access-log.md: not on the page {missing:?}, not in the code {gone:?}"
+    );
+}
+
+#[test]
+fn every_page_and_folder_for_users_is_linked_from_the_architecture() {
+    let architecture = read("ARCHITECTURE.md");
+    let pages = std::fs::read_dir(root().join("docs")).expect("docs is there");
+    let mut wanted: Vec<String> = pages
+        .map(|page| format!("docs/{}", page.expect("readable").file_name().display()))
+        .collect();
+    wanted.extend([
+        "examples/".to_owned(),
+        "schema/mizan.schema.json".to_owned(),
+    ]);
+    wanted.retain(|path| !architecture.contains(&format!("]({path})")));
+    assert!(wanted.is_empty(), "no link in ARCHITECTURE.md: {wanted:?}");
 }
 
 /// Whether a table row of `architecture` begins with `name`, among others or alone.

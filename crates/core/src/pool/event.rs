@@ -100,10 +100,25 @@ pub enum Event {
 pub enum EjectionEnd {
     /// Its time was up: the backend is on probation.
     Elapsed,
-    /// It was for refused connections, and probes connect again.
+    /// It was for refused or lost connections, and probes connect again.
     Proved,
     /// Ejection was switched off.
     SwitchedOff,
+}
+
+impl Event {
+    /// Whether there is less to serve with from here on: somebody may have to look.
+    pub fn degrades_service(&self) -> bool {
+        matches!(
+            self,
+            Self::HealthChanged {
+                to: Health::Down,
+                ..
+            } | Self::Ejected { .. }
+                | Self::Refused { .. }
+                | Self::PanicEntered { .. }
+        )
+    }
 }
 
 impl fmt::Display for Event {
@@ -160,6 +175,56 @@ impl fmt::Display for Event {
                 f,
                 "panic is over: {usable} of {total} backends look healthy"
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_something_away_degrades_service_and_what_mends_does_not() {
+        let backend: Arc<str> = Arc::from("a");
+        let health = |to| Event::HealthChanged {
+            backend: Arc::clone(&backend),
+            from: Health::Unknown,
+            to,
+            reason: String::new(),
+        };
+        let ejected = Event::Ejected {
+            backend: Arc::clone(&backend),
+            cause: EjectionCause::Failures,
+            until: Instant::default(),
+            seconds: 30,
+            count: 1,
+        };
+        let refused = Event::Refused {
+            backend: Arc::clone(&backend),
+        };
+        let (usable, total) = (1, 4);
+        for event in [
+            health(Health::Down),
+            ejected,
+            refused,
+            Event::PanicEntered { usable, total },
+        ] {
+            assert!(event.degrades_service(), "{event}");
+        }
+        let ended = Event::EjectionEnded {
+            backend: Arc::clone(&backend),
+            end: EjectionEnd::Proved,
+        };
+        let answering = Event::Answering {
+            backend: Arc::clone(&backend),
+        };
+        for event in [
+            health(Health::Up),
+            ended,
+            answering,
+            Event::PanicLeft { usable, total },
+        ] {
+            assert!(!event.degrades_service(), "{event}");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::view::{
 };
 use crate::clock;
 use crate::config;
-use crate::snapshot::{Pool, Snapshot};
+use crate::snapshot::{Current, Pool, Snapshot};
 use crate::telemetry::exposition;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -26,7 +26,8 @@ use std::sync::Arc;
 /// Largest body of a write; none needs one today.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) fn routes(rule: Guard) -> Router<AdminState> {
+pub(super) fn routes(rule: Guard, current: &Arc<Current>) -> Router<AdminState> {
+    let rule = (rule, Arc::clone(current));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/pools", get(pools))

@@ -40,7 +40,14 @@ impl Control for FakeControl {
     }
 
     fn config_text(&self) -> Vec<Source> {
-        vec![Source::new(self.config_path(), "workers = 2\n")]
+        vec![Source::new(
+            self.config_path(),
+            "workers = 2\n[admin]\nbind = \"127.0.0.1:9902\"\ntoken = \"hunter2 hunter2 hun\"\n",
+        )]
+    }
+
+    fn workers(&self) -> usize {
+        5
     }
 
     fn connections(&self) -> u64 {
@@ -120,7 +127,7 @@ impl Running {
     }
 }
 
-fn snapshot() -> Snapshot {
+pub(crate) fn snapshot() -> Snapshot {
     fixture::snapshot(
         &["web"],
         &[("api", &["v1", "v2"]), ("web", &[""])],

@@ -5,6 +5,7 @@
 //! could rebind its own name to it), and a write must be `application/json`, which a form cannot send.
 
 use super::view::ApiError;
+use crate::snapshot::{AdminBind, Current, Settings};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -31,39 +32,24 @@ impl std::fmt::Display for Caller {
 }
 
 /// The rule of one socket.
-#[derive(Clone)]
-pub(super) struct Guard(Option<Arc<Tcp>>);
-
-struct Tcp {
-    address: SocketAddr,
-    token: String,
-}
-
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() {
-            "Guard(token)"
-        } else {
-            "Guard(mode)"
-        })
-    }
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Guard {
+    /// A Unix socket: whoever may open it.
+    Unix,
+    /// TCP on this address: whoever shows the token.
+    Tcp(SocketAddr),
 }
 
 impl Guard {
-    pub(super) fn unix() -> Self {
-        Self(None)
-    }
-
-    pub(super) fn tcp(address: SocketAddr, token: &str) -> Self {
-        Self(Some(Arc::new(Tcp {
-            address,
-            token: token.to_owned(),
-        })))
-    }
-
-    fn check(&self, method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
-        if let Some(tcp) = &self.0 {
-            tcp.check(headers)?;
+    fn check(
+        self,
+        current: &Current,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<(), ApiError> {
+        if let Self::Tcp(bound) = self {
+            check_host(bound, headers)?;
+            check_token(&current.load().settings, headers)?;
         }
         if *method != Method::GET && *method != Method::HEAD && !is_json(headers) {
             let message = "a write must have `Content-Type: application/json`";
@@ -78,40 +64,52 @@ impl Guard {
     }
 }
 
-impl Tcp {
-    fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let host = headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok())
-            .unwrap_or_default();
-        if !names_us(host, self.address.ip()) {
-            let message = format!("`Host: {host}` is no name of this machine");
-            return Err(ApiError::new(
-                StatusCode::MISDIRECTED_REQUEST,
-                "wrong_host",
-                message,
-                "",
-            ));
-        }
-        let shown = headers
-            .get(header::AUTHORIZATION)
-            .map_or(&b""[..], |value| value.as_bytes());
-        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
-        if self.token.is_empty() || !same(shown, self.token.as_bytes()) {
-            let message = "`Authorization: Bearer <token>` is missing or wrong";
-            return Err(ApiError::new(
-                StatusCode::UNAUTHORIZED,
-                "unauthorized",
-                message,
-                "",
-            ));
-        }
-        Ok(())
+fn check_host(bound: SocketAddr, headers: &HeaderMap) -> Result<(), ApiError> {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    if names_us(host, bound.ip()) {
+        return Ok(());
     }
+    let message = format!("`Host: {host}` is no name of this machine");
+    Err(ApiError::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "wrong_host",
+        message,
+        "",
+    ))
 }
 
-pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match guard.check(request.method(), request.headers()) {
+/// The token is the one in force, so that a reload replaces it: the old one must not go on. A configuration that has
+/// none lets nobody in, even while the socket of the start is still open.
+fn check_token(settings: &Settings, headers: &HeaderMap) -> Result<(), ApiError> {
+    let token = settings.admin.iter().find_map(|bind| match bind {
+        AdminBind::Tcp { token, .. } => Some(token.as_bytes()),
+        AdminBind::Unix(_) => None,
+    });
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .map_or(&b""[..], |value| value.as_bytes());
+    let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
+    if token.is_some_and(|token| !token.is_empty() && same(shown, token)) {
+        return Ok(());
+    }
+    let message = "`Authorization: Bearer <token>` is missing or wrong";
+    Err(ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        message,
+        "",
+    ))
+}
+
+pub(super) async fn guard(
+    State((guard, current)): State<(Guard, Arc<Current>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match guard.check(&current, request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }

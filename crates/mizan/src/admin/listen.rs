@@ -101,8 +101,8 @@ pub fn bind(settings: &Settings, admin: Option<&Path>) -> Result<Vec<AdminListen
         match bind {
             AdminBind::Unix(path) if admin.is_none() => listeners.push(AdminListener::unix(path)?),
             AdminBind::Unix(_) => {}
-            AdminBind::Tcp { address, token } => {
-                let guard = Guard::tcp(*address, token);
+            AdminBind::Tcp { address, .. } => {
+                let guard = Guard::Tcp(*address);
                 let surfaces = Surfaces {
                     api: Some(guard),
                     ..Surfaces::default()
@@ -153,7 +153,7 @@ impl AdminListener {
     fn unix(path: &Path) -> Result<Self, BindError> {
         let (listener, file) = unix_socket(path)?;
         let surfaces = Surfaces {
-            api: Some(Guard::unix()),
+            api: Some(Guard::Unix),
             ..Surfaces::default()
         };
         Ok(Self {
@@ -180,7 +180,7 @@ impl AdminListener {
     }
 }
 
-/// A socket on the admin runtime.
+/// A socket on the runtime that serves it, the control loop's.
 enum Accepting {
     Tcp(tokio::net::TcpListener),
     Unix(
@@ -223,7 +223,7 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
     let mut router = Router::new();
     let paths = surfaces.paths();
     if let Some(guard) = surfaces.api {
-        router = router.merge(api::routes(guard));
+        router = router.merge(api::routes(guard, &state.current));
     }
     if surfaces.health {
         router = router.merge(api::health_routes());

@@ -1,6 +1,7 @@
 use super::fixture::{Running, TOKEN};
-use super::view::{BackendView, PoolView, StatusView};
+use super::view::{BackendView, ConfigView, PoolView, StatusView};
 use super::{BindError, Phase, bind, openapi};
+use crate::snapshot::AdminBind;
 use crate::telemetry::fixture;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -86,6 +87,12 @@ async fn status_says_what_runs() {
         (Phase::Serving, 1, 3)
     );
     assert_eq!(status.started_at, "2026-01-01T00:00:00.000Z");
+    assert_eq!(
+        status.workers,
+        5,
+        "those that run, not the {} of the configuration in force",
+        running.state.current.load().settings.workers
+    );
     assert_eq!(
         status
             .pools
@@ -264,6 +271,54 @@ async fn tcp_wants_the_token_and_a_host_of_this_machine() {
         ],
     );
     assert_eq!(tcp(address, &form).await.status, 415);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_reload_replaces_the_token_and_the_old_one_opens_nothing() {
+    let running = Running::start();
+    let status = async |token: &str| {
+        let shown = format!("authorization: Bearer {token}");
+        let request = request("GET /v1/status", &[&shown]);
+        tcp(running.addresses[0], &request).await.status
+    };
+    assert_eq!(
+        (status(TOKEN).await, status("another one").await),
+        (200, 401)
+    );
+    let with_admin = |admin: Vec<AdminBind>| {
+        let mut snapshot = super::fixture::snapshot();
+        snapshot.settings.admin = admin;
+        running.state.current.publish(snapshot.into());
+    };
+    with_admin(vec![AdminBind::Tcp {
+        address: running.addresses[0],
+        token: "another one".into(),
+    }]);
+    assert_eq!(
+        (status(TOKEN).await, status("another one").await),
+        (401, 200)
+    );
+    with_admin(Vec::new());
+    assert_eq!(
+        (status(TOKEN).await, status("another one").await),
+        (401, 401),
+        "without a token in force, the socket of the start lets nobody in"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_configuration_is_shown_without_its_token() {
+    let running = Running::start();
+    let answer = unix(&running, "GET /v1/config").await;
+    let config: ConfigView = answer.json();
+    let text = &config.sources[0].text;
+    assert_eq!(
+        text,
+        "workers = 2\n[admin]\nbind = \"127.0.0.1:9902\"\ntoken = *********************\n"
+    );
+    assert!(!answer.body.contains("hunter2"), "{}", answer.body);
     running.stop().await;
 }
 

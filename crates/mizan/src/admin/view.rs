@@ -51,7 +51,7 @@ pub struct StatusView {
     pub config: String,
     /// When the process started (RFC 3339).
     pub started_at: String,
-    /// Worker threads.
+    /// Worker threads that run.
     pub workers: usize,
     /// Client connections that are open.
     pub connections: u64,
@@ -195,7 +195,7 @@ pub struct ConfigView {
 pub struct SourceView {
     /// Its path.
     pub path: String,
-    /// Its text as it was read.
+    /// Its text as it was read, with `*` in place of an admin token.
     pub text: String,
 }
 

@@ -3,7 +3,7 @@
 use super::{Options, render};
 use crate::admin::{Control, Phase, Problem, ReloadReport};
 use crate::clock;
-use crate::config::{Diagnostic, Severity, Source};
+use crate::config::{Diagnostic, Source};
 use crate::proxy::worker::Shared;
 use crate::telemetry::ReloadResult;
 use crate::telemetry::json::time_string;
@@ -88,24 +88,8 @@ pub(super) fn report(
         result,
         generation,
         at: time_string(clock::wall()),
-        problems: problems.iter().map(problem).collect(),
+        problems: problems.iter().map(Problem::from).collect(),
         text: render(sources, problems),
-    }
-}
-
-fn problem(diagnostic: &Diagnostic) -> Problem {
-    Problem {
-        severity: match diagnostic.severity {
-            Severity::Error => "error".into(),
-            Severity::Warning => "warning".into(),
-        },
-        code: diagnostic.code.to_owned(),
-        file: diagnostic.file.display().to_string(),
-        line: diagnostic.line,
-        column: diagnostic.column,
-        path: diagnostic.path.clone(),
-        message: diagnostic.message.clone(),
-        help: diagnostic.help.clone(),
     }
 }
 
@@ -136,6 +120,10 @@ impl Control for AppControl {
 
     fn config_text(&self) -> Vec<Source> {
         self.state().sources.clone()
+    }
+
+    fn workers(&self) -> usize {
+        self.shared.mailboxes.len()
     }
 
     fn connections(&self) -> u64 {

@@ -7,12 +7,11 @@ use crate::admin::{Control, Phase};
 use crate::clock;
 use crate::config;
 use crate::snapshot::{Pool, Snapshot};
-use mizan_core::backend::{Address, Member};
+use mizan_core::backend::Member;
 use mizan_core::drain::{Drain, DrainConfig, DrainPhase};
 use mizan_core::pool::Event;
 use mizan_core::time::Instant;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -129,10 +128,14 @@ fn tick_pools(snapshot: &Snapshot, now: Instant) {
     }
 }
 
-/// One line for each change of state.
+/// One line for each change of state: what degrades service is a warning, what mends it is not.
 pub(super) fn log_events(pool: &str, events: Vec<Event>) {
     for event in events {
-        tracing::info!(pool, "{event}");
+        if event.degrades_service() {
+            tracing::warn!(pool, "{event}");
+        } else {
+            tracing::info!(pool, "{event}");
+        }
     }
 }
 
@@ -215,52 +218,23 @@ impl Names {
                 .load()
                 .pools
                 .values()
-                .filter(|pool| !pool.names.is_empty())
+                .filter(|pool| pool.has_names())
                 .cloned()
                 .collect();
             if !pools.is_empty() {
                 self.running = Some(tokio::task::spawn_blocking(move || {
-                    pools.into_iter().filter_map(resolved).collect()
+                    pools.into_iter().map(resolved).collect()
                 }));
             }
         }
     }
 }
 
-/// The pool's members with fresh addresses; `None` if a name did not resolve.
-fn resolved(pool: Arc<Pool>) -> Option<Resolved> {
-    let is_named = |member: &Member| {
-        pool.names
-            .iter()
-            .any(|(name, _)| key_of(&member.address, name) == *member.key)
-    };
-    let mut members: Vec<Member> = pool
-        .members
-        .iter()
-        .filter(|member| !is_named(member))
-        .cloned()
-        .collect();
-    for (name, template) in &pool.names {
-        let failed = |error: &io::Error| tracing::warn!(pool = %pool.name, name, %error, "a host name does not resolve: its last addresses stay");
-        for address in resolve(name).inspect_err(failed).ok()? {
-            let address = Address::Ip(SocketAddr::new(address.ip().to_canonical(), address.port()));
-            let key = Arc::from(key_of(&address, name));
-            members.push(Member {
-                key,
-                address,
-                ..template.clone()
-            });
-        }
+/// The pool's members with fresh addresses.
+fn resolved(pool: Arc<Pool>) -> Resolved {
+    let found = config::members(&pool.configured, &pool.core.backends(), &resolve);
+    for name in found.unresolved {
+        tracing::warn!(pool = %pool.name, name = name.name, error = name.problem, "a host name does not resolve: its last addresses stay");
     }
-    members.sort_by(|one, other| one.key.cmp(&other.key));
-    members.dedup_by(|one, other| one.key == other.key);
-    Some((pool, members))
-}
-
-/// The key of an address that came from a host name.
-fn key_of(address: &Address, name: &str) -> String {
-    match address {
-        Address::Ip(address) => format!("{name}/{}", address.ip()),
-        Address::Unix(_) => String::new(),
-    }
+    (pool, found.members)
 }

@@ -19,11 +19,12 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) struct Fleet {
     pub(super) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    open: Vec<Bind>,
+    /// Listeners that are open, as they were when their sockets were opened.
+    open: Vec<Arc<Listener>>,
 }
 
 /// Sockets that were opened but are not yet accepted on: one for each worker.
-pub(super) type Opened = Vec<(Bind, Vec<OwnedFd>)>;
+pub(super) type Opened = Vec<(Arc<Listener>, Vec<OwnedFd>)>;
 
 impl Fleet {
     /// Opens every listener, then starts the workers on them.
@@ -81,10 +82,10 @@ impl Fleet {
         let missing = snapshot
             .listeners
             .iter()
-            .filter(|listener| !self.open.contains(&listener.bind));
+            .filter(|listener| !self.open.iter().any(|open| open.bind == listener.bind));
         missing
             .map(|listener| match self.open_listener(listener) {
-                Ok(sockets) => Ok((listener.bind.clone(), sockets)),
+                Ok(sockets) => Ok((Arc::clone(listener), sockets)),
                 Err(source) => Err(AppError::Listen {
                     listener: listener.name.to_string(),
                     bind: listener.bind.to_string(),
@@ -100,7 +101,7 @@ impl Fleet {
         if !self
             .open
             .iter()
-            .any(|own| own.port() == listener.bind.port())
+            .any(|own| own.bind.port() == listener.bind.port())
         {
             listen::expect_free(listener)?;
         }
@@ -109,27 +110,34 @@ impl Fleet {
 
     /// Accepts on sockets that were opened.
     pub(super) fn listen(&mut self, opened: Opened) {
-        for (bind, sockets) in opened {
+        for (listener, sockets) in opened {
             let open = OpenCount::default();
             for (mailbox, socket) in self.shared.mailboxes.iter().zip(sockets) {
-                let _ = mailbox.send(Message::Listen(bind.clone(), socket, open.clone()));
+                let bind = listener.bind.clone();
+                let _ = mailbox.send(Message::Listen(bind, socket, open.clone()));
             }
-            self.open.push(bind);
+            self.open.push(listener);
         }
+    }
+
+    /// The listeners that are open, as they were when their sockets were opened.
+    pub(super) fn listeners(&self) -> &[Arc<Listener>] {
+        &self.open
     }
 
     /// Closes the listeners for which `keep` is false, after their accept queues were emptied.
     pub(super) async fn close(&mut self, keep: impl Fn(&Bind) -> bool) {
-        let (kept, closed): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.open).into_iter().partition(keep);
+        let (kept, closed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|listener| keep(&listener.bind));
         self.open = kept;
-        for bind in closed {
+        for listener in closed {
             // No new connection may come to a queue that is being emptied. TCP has no way to say so (the kernel resets
             // what comes between the last accept and the close); a path can be taken away first.
-            if let Bind::Unix(path) = &bind {
+            if let Bind::Unix(path) = &listener.bind {
                 let _ = std::fs::remove_file(path);
             }
-            self.ask_all(|done| Message::Unlisten(bind.clone(), done))
+            self.ask_all(|done| Message::Unlisten(listener.bind.clone(), done))
                 .await;
         }
     }

@@ -6,12 +6,11 @@
 mod pool;
 mod route;
 
-use super::Resolve;
 use super::diagnostic::Severity;
-use super::load::Fnv;
 use super::report::Cx;
 use super::schema::{self, File, NetworkList};
 use super::tree::Place;
+use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Listener, MinRate,
@@ -70,26 +69,12 @@ pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Opt
         generation: inputs
             .previous
             .map_or(1, |previous| previous.generation + 1),
-        digest: digest(cx),
+        digest: digest(cx.report.sources),
         listeners,
         pools,
         routes: RouteTable::build(routes),
         settings: settings(cx, file),
     })
-}
-
-/// Of the texts, and of what `${NAME}` and `file:` put in.
-fn digest(cx: &Cx<'_>) -> u64 {
-    let mut hash = Fnv::default();
-    for source in cx.report.sources {
-        hash.bytes(source.text.as_bytes());
-        for value in source.values.values().flatten() {
-            hash.bytes(&value.len().to_le_bytes());
-            hash.bytes(value.as_bytes());
-        }
-        hash.bytes(&[0xff]);
-    }
-    hash.0
 }
 
 fn settings(cx: &Cx<'_>, file: &File) -> Settings {
@@ -143,6 +128,7 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
         ),
         index,
         bind: bind.clone(),
+        mode: from.mode.as_ref().map(|mode| mode.value.0),
         backlog: from.backlog,
         connections_max: from.connections_max,
         networks: Networks {

@@ -239,8 +239,16 @@ fn includes(
                 continue;
             }
         };
+        if let [only] = found.as_slice()
+            && !pattern.contains('*')
+            && is_same_file(only, &main.path)
+        {
+            let message = "this is the file itself; an include names others".to_owned();
+            problem(main, span, "bad_value", message);
+            continue;
+        }
         for path in found {
-            if path != main.path && !out.iter().any(|(known, _)| *known == path) {
+            if !is_same_file(&path, &main.path) && !out.iter().any(|(known, _)| *known == path) {
                 out.push((path, span.clone()));
             }
         }
@@ -255,6 +263,14 @@ fn includes(
         }
     }
     out
+}
+
+/// Whether two paths lead to one file, by links or by `..`.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    one == other
+        || fs::canonicalize(one)
+            .and_then(|one| Ok(one == fs::canonicalize(other)?))
+            .unwrap_or(false)
 }
 
 /// The files of a pattern whose last part may hold `*`, by name. A pattern without `*` must exist; one

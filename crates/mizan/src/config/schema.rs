@@ -65,12 +65,12 @@ pub(super) struct File {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Admin {
     /// Path of its Unix socket (mode 0600), or `off`; unset: `/run/mizan/admin.sock`, or
-    /// `$XDG_RUNTIME_DIR/mizan/admin.sock` where `/run/mizan` is not there.
+    /// `$XDG_RUNTIME_DIR/mizan/admin.sock` where `/run/mizan` is not there. Read at start only.
     pub(super) socket: Option<Text<SocketOrOff>>,
-    /// Additional TCP address; loopback only, and with a `token` only.
+    /// Additional TCP address; loopback only, and with a `token` only. Read at start only.
     pub(super) bind: Option<Text<SocketAddr>>,
     /// What a caller over TCP must show: visible ASCII characters, 16 to 512. Better `${NAME}` or
-    /// `file:/path` than the token itself.
+    /// `file:/path` than the token itself. A reload replaces it at once.
     #[schemars(extend("format" = "token", "x-file" = true))]
     pub(super) token: Option<String>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Admin {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ReadOnlyBind {
-    /// Where it listens, or `off`.
+    /// Where it listens, or `off`. Read at start only.
     pub(super) bind: Text<BindOrOff>,
 }
 
@@ -149,7 +149,7 @@ impl Default for Reload {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
-    /// Idle connections to all backends together.
+    /// Idle connections to all backends together. Read at start only.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) upstream_idle_max: usize,
 }

@@ -7,7 +7,7 @@ use super::diagnostic::Severity;
 use super::report::Report;
 use super::suggest;
 use super::text::{Bytes, Format, Meaning, Time, did_you_mean, format_named};
-use super::tree::{At, Entry, Node, Value};
+use super::tree::{At, Entry, Node, Step, Value};
 use serde_json::{Map, Value as Json};
 
 /// Checks `root`, and gives the part of it that is right.
@@ -181,7 +181,10 @@ impl<'s> Checker<'s, '_, '_> {
         let shown = meant.map(str::to_owned).or(inner);
         let help = shown.is_none().then(|| {
             let all: Vec<&str> = properties.keys().map(String::as_str).collect();
-            format!("known keys here: {}", listed(&all))
+            suggest::limit_help(key, &all).map_or_else(
+                || format!("known keys here: {}", listed(&all)),
+                str::to_owned,
+            )
         });
         let message = did_you_mean(format!("unknown key `{}`", key.escape_debug()), shown);
         self.report.push(
@@ -204,7 +207,7 @@ impl<'s> Checker<'s, '_, '_> {
             let key = at.to_string();
             let key = key.rsplit('.').next().unwrap_or_default();
             let message = format!("`{}` is no {key}", text.escape_debug());
-            let message = did_you_mean(message, suggest::nearest(text, words.iter().copied()));
+            let message = did_you_mean(message, suggest::meant_value(text, &words));
             self.error(
                 node,
                 at,
@@ -373,7 +376,7 @@ impl<'s> Checker<'s, '_, '_> {
                 None => "a list".to_owned(),
             },
             "string" => "a string".to_owned(),
-            "integer" => "an integer".to_owned(),
+            "integer" => "a whole number".to_owned(),
             "number" => "a number".to_owned(),
             "boolean" => "`true` or `false`".to_owned(),
             other => other.to_owned(),
@@ -381,7 +384,12 @@ impl<'s> Checker<'s, '_, '_> {
     }
 
     fn wrong_type(&self, node: &Node, schema: &'s Json) -> String {
-        let message = format!("expected {}, found {}", self.expected(schema), node.kind());
+        let found = match node.value {
+            // "Found a number" would not say what is wrong with it.
+            Value::Float(number) => number.to_string(),
+            _ => node.kind().to_owned(),
+        };
+        let message = format!("expected {}, found {found}", self.expected(schema));
         let format = self.get(schema, "format").and_then(Json::as_str);
         let meant = match (&node.value, self.kind(schema)) {
             (Value::Integer(number), "string") => match format {
@@ -398,10 +406,30 @@ impl<'s> Checker<'s, '_, '_> {
                 _ => None,
             },
             (Value::String(text), "array") => Some(format!("[{text:?}]")),
+            (Value::String(text), "object") => self.as_table(text, schema),
             (Value::Boolean(false), "object") => None,
             _ => None,
         };
         did_you_mean(message, meant)
+    }
+
+    /// `health = "/healthz"` and `health = "tcp"`: the table that is meant by its most telling value.
+    fn as_table(&self, text: &str, schema: &'s Json) -> Option<String> {
+        let properties = self.get(schema, "properties")?;
+        let takes_path = properties["path"]["format"] == "probe_path" && text.starts_with('/');
+        let takes_word = properties[text]["type"] == "boolean";
+        match (takes_path, takes_word) {
+            (true, _) => Some(format!("{{ path = {text:?} }}")),
+            (_, true) => Some(format!("{{ {text} = true }}")),
+            (false, false) => None,
+        }
+    }
+
+    /// Whether a pool has a key of that name.
+    fn is_pool_key(&self, name: &str) -> bool {
+        self.root
+            .pointer(&format!("/$defs/Pool/properties/{name}"))
+            .is_some()
     }
 
     fn error(
@@ -412,7 +440,18 @@ impl<'s> Checker<'s, '_, '_> {
         message: String,
         help: Option<String>,
     ) {
-        let help = help.or_else(|| header_help(node, at, code));
+        let steps = at.steps();
+        let unnamed = match steps.as_slice() {
+            [Step::Key("pool"), Step::Key(key)]
+                if code == "wrong_type" && self.is_pool_key(key) =>
+            {
+                Some(format!(
+                    "pools are tables by name: `{key}` stands in `[pool.NAME]`"
+                ))
+            }
+            _ => None,
+        };
+        let help = help.or(unnamed).or_else(|| header_help(node, at, code));
         self.report.push(
             &node.place,
             at.to_string(),

@@ -21,13 +21,16 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// Words that other proxies use for a key of this file format.
-const MEANT: [(&str, &str); 42] = [
+const MEANT: [(&str, &str); 51] = [
+    ("addr", "address"),
+    ("addr", "bind"),
     ("address", "bind"),
     ("addresses", "backends"),
     ("algorithm", "policy"),
     ("balance", "policy"),
     ("cluster", "pool"),
     ("connect_timeout", "connect"),
+    ("connections_max", "in_flight_max"),
     ("domain", "host"),
     ("domains", "host"),
     ("endpoint", "address"),
@@ -46,10 +49,15 @@ const MEANT: [(&str, &str); 42] = [
     ("listen", "bind"),
     ("max_body", "body_max"),
     ("max_body_size", "body_max"),
+    ("max_conns", "connections_max"),
+    ("max_conns", "in_flight_max"),
     ("max_connections", "connections_max"),
+    ("max_connections", "in_flight_max"),
     ("max_retries", "tries_max"),
     ("max_tries", "tries_max"),
     ("max_in_flight", "in_flight_max"),
+    ("maxconn", "connections_max"),
+    ("maxconn", "in_flight_max"),
     ("members", "backends"),
     ("methods", "method"),
     ("outlier_detection", "ejection"),
@@ -64,17 +72,52 @@ const MEANT: [(&str, &str); 42] = [
     ("unhealthy_threshold", "fall"),
     ("upstream", "pool"),
     ("upstreams", "backends"),
+    ("url", "address"),
 ];
+
+/// Words that other proxies use for a value of this file format.
+const MEANT_VALUES: [(&str, &str); 17] = [
+    ("ewma", "least_response_time"),
+    ("hash", "consistent_hash"),
+    ("ip_hash", "consistent_hash"),
+    ("least_conn", "least_connections"),
+    ("least_request", "least_connections"),
+    ("least_time", "least_response_time"),
+    ("leastconn", "least_connections"),
+    ("maglev", "consistent_hash"),
+    ("p2c", "power_of_two"),
+    ("peak_ewma", "least_response_time"),
+    ("random", "power_of_two"),
+    ("ring_hash", "consistent_hash"),
+    ("rr", "round_robin"),
+    ("source", "consistent_hash"),
+    ("uri", "consistent_hash"),
+    ("weighted", "weighted_round_robin"),
+    ("wrr", "weighted_round_robin"),
+];
+
+/// The word of `known` that is meant by `text`: a slip of the pen, or another proxy's word.
+pub(super) fn meant_value<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
+    translated(text, &MEANT_VALUES, known).or_else(|| nearest(text, known.iter().copied()))
+}
+
+/// What to use in a pool in place of a limit on connections: with HTTP/1.1 a connection in use is a request.
+pub(super) fn limit_help(key: &str, known: &[&str]) -> Option<&'static str> {
+    let is_limit = ["connections_max", "max_connections", "max_conns", "maxconn"].contains(&key);
+    (is_limit && known.contains(&"backends") && known.contains(&"keepalive")).then_some(
+        "`in_flight_max` of a backend bounds its connections in use, `keepalive.idle_max` those that idle",
+    )
+}
 
 /// The key of `known` that is meant by `key`: a slip of the pen, or another proxy's word.
 pub(super) fn meant_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
-    nearest(key, known.iter().copied()).or_else(|| {
-        let meant = MEANT
-            .iter()
-            .filter(|(word, _)| *word == key)
-            .map(|(_, meant)| *meant);
-        meant
-            .into_iter()
-            .find_map(|meant| known.iter().copied().find(|known| *known == meant))
-    })
+    nearest(key, known.iter().copied()).or_else(|| translated(key, &MEANT, known))
+}
+
+/// The first of `known` that another proxy calls `word`.
+fn translated<'a>(word: &str, meant: &[(&str, &str)], known: &[&'a str]) -> Option<&'a str> {
+    let meant = meant.iter().filter(|(other, _)| *other == word);
+    meant
+        .map(|(_, meant)| *meant)
+        .find_map(|meant| known.iter().copied().find(|known| *known == meant))
 }

@@ -7,7 +7,7 @@ mod address;
 mod http;
 mod quantity;
 
-pub(super) use address::{BackendAddress, BindOrOff, SocketOrOff};
+pub(super) use address::{BackendAddress, BindOrOff, FileMode, SocketOrOff};
 pub(super) use http::{
     ContentType, ErrorStatus, HeaderName, HeaderValue, Location, Method, PathText, Pattern,
     StatusRange,
@@ -103,7 +103,7 @@ const fn format<T: Meaning>() -> Format {
 }
 
 /// All meanings, by the name of their format.
-pub(super) static FORMATS: [Format; 21] = [
+pub(super) static FORMATS: [Format; 22] = [
     format::<Time>(),
     format::<Bytes>(),
     format::<BytesOrUnlimited>(),
@@ -111,6 +111,7 @@ pub(super) static FORMATS: [Format; 21] = [
     format::<BindOrOff>(),
     format::<SocketAddr>(),
     format::<SocketOrOff>(),
+    format::<FileMode>(),
     format::<BackendAddress>(),
     format::<IpNet>(),
     format::<HashKey>(),

@@ -483,9 +483,11 @@ pub(super) fn strings(text: &str) -> Vec<(Range<usize>, Vec<String>, String)> {
     out
 }
 
-/// Where an admin token stands in the text itself.
+/// Where an admin token stands in the text itself, be it only a part of it.
 pub(super) fn token_spans(text: &str) -> Vec<Range<usize>> {
-    let inline = |value: &str| !value.starts_with("file:") && !value.starts_with("${");
+    let is_variable =
+        |value: &str| value.starts_with("${") && value.find('}') == Some(value.len() - 1);
+    let inline = |value: &str| !value.starts_with("file:") && !is_variable(value);
     let is_token = |path: &[String]| path.len() == 2 && path[0] == "admin" && path[1] == "token";
     let spans = strings(text)
         .into_iter()

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -112,6 +113,10 @@ pub fn open(listener: &Listener) -> io::Result<OwnedFd> {
         Bind::Unix(path) => remove_stale(path)?,
     }
     socket.bind(&address)?;
+    if let (Bind::Unix(path), Some(mode)) = (&listener.bind, listener.mode) {
+        // Before `listen`: until then nobody can connect, whatever the umask has left.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
     socket.listen(i32::try_from(listener.backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
 }

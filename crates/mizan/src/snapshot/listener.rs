@@ -43,6 +43,8 @@ pub struct Listener {
     pub index: usize,
     /// Where it listens.
     pub bind: Bind,
+    /// Mode of a Unix socket's file; `None`: what the umask leaves (default).
+    pub mode: Option<u32>,
     /// Length of the kernel's accept queue for each worker (default 4,096).
     pub backlog: u32,
     /// Client connections at once; more are left in the accept queue (default 100,000).

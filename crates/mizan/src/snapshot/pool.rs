@@ -19,8 +19,8 @@ pub struct Pool {
     pub config: PoolConfig,
     /// The members when this snapshot was compiled (host names: as resolved then).
     pub members: Vec<Member>,
-    /// Host names among the backends, to be resolved again every 30 s: (`host:port` as written, template member).
-    pub names: Vec<(String, Member)>,
+    /// The backends as the file has them: host names among them are resolved again every 30 s.
+    pub configured: Vec<Configured>,
     /// Distinct versions of its backends, "" for none; the index is the label of traffic metrics.
     pub versions: Vec<Arc<str>>,
     /// Where the hash of a request comes from, for policies and splits that hash.
@@ -33,12 +33,44 @@ pub struct Pool {
     pub retry: Retry,
     /// Idle connections.
     pub keepalive: Keepalive,
-    /// Connections to one backend at once for each worker; `None` is unlimited (default).
-    pub connections_max: Option<u32>,
     /// What happens when every usable backend is at its `in_flight_max`.
     pub queue: Queue,
     /// Who waits in the queue now; carried over reloads by name.
     pub waiters: Arc<Waiters>,
+}
+
+impl Pool {
+    /// Whether a backend is given by its host name.
+    pub fn has_names(&self) -> bool {
+        let is_name = |backend: &Configured| matches!(backend, Configured::Named { .. });
+        self.configured.iter().any(is_name)
+    }
+}
+
+/// A backend as the file has it.
+#[derive(Clone, Debug)]
+pub enum Configured {
+    /// An address: one member.
+    Fixed(Member),
+    /// A host name: a member for each of its addresses.
+    Named {
+        /// `host:port` as written.
+        name: String,
+        /// What its members have in common; its address is never connected to.
+        template: Member,
+    },
+}
+
+impl Configured {
+    /// The member, or what the members of a name have in common.
+    pub fn template(&self) -> &Member {
+        match self {
+            Self::Fixed(member)
+            | Self::Named {
+                template: member, ..
+            } => member,
+        }
+    }
 }
 
 /// The requests that wait for room in a pool, in the order in which they came. Only the first looks for room; it is
@@ -229,7 +261,7 @@ pub struct UpstreamTimeouts {
     pub response_header: Duration,
     /// Silence of the backend within a response body (default 60 s): cut. Long polls and event streams: 0.
     pub response_idle: Duration,
-    /// One try, from pick to response head (default off).
+    /// One try, from its first byte sent to the end of the response head (default off).
     pub per_try: Duration,
     /// The whole request (default off).
     pub request: Duration,

@@ -174,11 +174,11 @@ impl<'s> Reference<'s> {
             );
         }
         match get("type").as_str().unwrap_or_default() {
-            "integer" if get("enum").is_array() => "an integer.".to_owned(),
+            "integer" if get("enum").is_array() => "a whole number.".to_owned(),
             kind @ ("integer" | "number") => {
-                let article = if kind == "integer" { "an" } else { "a" };
+                let whole = if kind == "integer" { "whole " } else { "" };
                 format!(
-                    "{article} {kind}{}.",
+                    "a {whole}number{}.",
                     range(get("minimum"), get("maximum"), &Value::Null)
                 )
             }

@@ -4,6 +4,7 @@ use crate::support::*;
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 #[test]
@@ -29,6 +30,15 @@ fn a_listener_on_all_ipv6_addresses_takes_ipv4_too_and_a_backend_may_be_ipv6() {
         "a mapped address was not unmapped: {forwarded}"
     );
     drop(mizan);
+}
+
+#[test]
+fn the_file_of_a_unix_socket_has_the_mode_that_the_listener_states() {
+    let mizan = Mizan::start(
+        "[[listener]]\nbind = \"unix:{dir}/front.sock\"\nmode = \"0662\"\n[[route]]\nrespond = { body = \"here\" }\n",
+    );
+    let file = std::fs::metadata(mizan.directory().join("front.sock")).expect("it listens");
+    assert_eq!(file.permissions().mode() & 0o777, 0o662);
 }
 
 #[test]

@@ -102,6 +102,81 @@ fn a_bad_file_leaves_the_old_configuration_running_and_says_so() {
 }
 
 #[test]
+fn a_key_that_is_read_at_start_only_is_told_and_the_rest_is_applied() {
+    let backends = [Backend::healthy("a")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    mizan.write_config(&format!("workers = 1\n{}", numbered(2, &backends)));
+    let told = "`workers` is read at start only: 1 takes effect with a restart; 2 run now";
+    let reload = mizan.command(&["reload", "--json"]);
+    assert_eq!(reload.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&reload.stdout).expect("JSON");
+    assert_eq!(report["result"], "applied");
+    let problem = &report["problems"][0];
+    assert_eq!(
+        (&problem["severity"], &problem["path"], &problem["message"]),
+        (&"warning".into(), &"workers".into(), &told.into())
+    );
+    assert_eq!(mizan.get("/number").text(), "2");
+    eventually(PATIENCE, "the log says so", || mizan.log().contains(told));
+
+    let again = mizan.command(&["reload"]);
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(said.contains("unchanged") && said.contains(told), "{said}");
+    let status = mizan.command(&["status", "--json"]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(
+        status.contains(told) && status.contains("\"workers\": 2"),
+        "{status}"
+    );
+}
+
+#[test]
+fn a_reload_whose_listener_or_log_cannot_be_opened_says_what_and_why() {
+    let backends = [Backend::healthy("a")];
+    let one = numbered(1, &backends);
+    let mizan = Mizan::start(&one);
+    let refusal = |config: &str| {
+        mizan.write_config(config);
+        let reload = mizan.command(&["reload"]);
+        assert_eq!(reload.status.code(), Some(2));
+        String::from_utf8_lossy(&[reload.stdout, reload.stderr].concat()).into_owned()
+    };
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").expect("the loopback");
+    let taken = bound.local_addr().expect("it is bound");
+    let said = refusal(&format!("[[listener]]\nbind = \"{taken}\"\n{one}"));
+    assert!(
+        said.contains(&format!("cannot listen on {taken}")) && said.contains("in use"),
+        "{said}"
+    );
+    let said = refusal(&format!("{one}[log]\naccess = \"/nowhere/access.log\"\n"));
+    assert!(
+        said.contains("access log") && said.contains("No such file"),
+        "{said}"
+    );
+    assert_eq!(mizan.get("/number").text(), "1");
+}
+
+#[test]
+fn one_bad_edit_that_is_read_twice_is_logged_once() {
+    let backends = [Backend::healthy("a")];
+    let mizan = Mizan::start(&numbered(1, &backends));
+    let times = |word: &str| mizan.log().matches(word).count();
+    mizan.write_config("nonsense = 1\n");
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(2));
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(2));
+    eventually(PATIENCE, "both refusals are in the log", || {
+        times("reload refused again") == 1
+    });
+    assert_eq!(times("unknown key `nonsense`"), 1, "{}", mizan.log());
+
+    mizan.write_config("nonsense = 2\n");
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(2));
+    eventually(PATIENCE, "another bad edit is logged anew", || {
+        times("unknown key `nonsense`") == 2
+    });
+}
+
+#[test]
 fn a_changed_file_is_loaded_by_itself() {
     let backends = [Backend::healthy("a")];
     let watching = |number| format!("{}[reload]\nwatch = true\n", numbered(number, &backends));
@@ -195,6 +270,12 @@ fn an_ejected_backend_stays_ejected_over_a_reload() {
         assert_eq!(mizan.get("/").status, 200);
         mizan.log().contains("is ejected")
     });
+    let log = mizan.log();
+    let line = log.lines().find(|line| line.contains("is ejected"));
+    assert!(
+        line.is_some_and(|line| line.contains("WARN")),
+        "what degrades service is a warning: {line:?}"
+    );
     let before = backends[0].requests();
     mizan.write_config(&numbered(2, &backends));
     mizan.signal(Signal::HUP);

@@ -30,7 +30,7 @@ impl StatusView {
             digest: format!("{:016x}", snapshot.digest),
             config: state.control.config_path().display().to_string(),
             started_at: time_string(state.metrics.started_at()),
-            workers: snapshot.settings.workers,
+            workers: state.control.workers(),
             connections: state.control.connections(),
             listeners: snapshot
                 .listeners
@@ -258,7 +258,7 @@ impl SourceView {
     pub(in crate::admin) fn new(source: &Source) -> Self {
         Self {
             path: source.path.display().to_string(),
-            text: source.text.clone(),
+            text: source.text_without_secrets(),
         }
     }
 }

@@ -7,7 +7,8 @@ use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
-    HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
+    Configured, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
+    UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
@@ -50,7 +51,12 @@ fn build_one(
     let previous = inputs
         .previous
         .and_then(|previous| previous.pools.get(name));
-    let (members, names) = members(cx, from, inputs, previous, at)?;
+    let configured: Vec<Configured> = from
+        .backends
+        .iter()
+        .map(configured)
+        .collect::<Option<_>>()?;
+    let members = members(cx, &configured, inputs, previous, at);
     let config = config(from);
     let core = match previous {
         Some(previous) => Arc::clone(&previous.core),
@@ -66,11 +72,7 @@ fn build_one(
         }
     };
     let mut versions: Vec<Arc<str>> = Vec::new();
-    for version in members
-        .iter()
-        .chain(names.iter().map(|(_, member)| member))
-        .map(|member| &member.version)
-    {
+    for version in configured.iter().map(|backend| &backend.template().version) {
         if !versions.contains(version) {
             versions.push(Arc::clone(version));
         }
@@ -84,7 +86,7 @@ fn build_one(
         core,
         config,
         members,
-        names,
+        configured,
         waiters: previous
             .map(|previous| Arc::clone(&previous.waiters))
             .unwrap_or_default(),
@@ -97,7 +99,6 @@ fn build_one(
             idle_timeout: from.keepalive.idle_timeout.value.0,
             idle_max: from.keepalive.idle_max,
         },
-        connections_max: from.connections_max,
         queue: Queue {
             requests_max: from.queue.requests_max,
             timeout: from.queue.timeout.value.0,
@@ -105,101 +106,60 @@ fn build_one(
     })
 }
 
-/// Members as resolved now, and the host names to resolve again.
-type Members = (Vec<Member>, Vec<(String, Member)>);
-
+/// The members as resolved now; a name that cannot be resolved is a warning.
 fn members(
     cx: &mut Cx<'_>,
-    from: &schema::Pool,
+    configured: &[Configured],
     inputs: &Inputs<'_>,
     previous: Option<&Arc<Pool>>,
     at: &At<'_>,
-) -> Option<Members> {
-    let (mut members, mut names) = (Vec::with_capacity(from.backends.len()), Vec::new());
-    let list = at.key("backends");
-    for (index, entry) in from.backends.iter().enumerate() {
-        let alone = schema::Backend::default();
-        let (address, table) = match entry {
-            BackendEntry::Address(address) => (address, &alone),
-            BackendEntry::Full(table) => (table.address.as_ref()?, table),
-        };
-        let member = |key: String, address: Address| Member {
-            key: Arc::from(key),
-            address,
-            weight: table.weight,
-            version: Arc::from(table.version.as_deref().unwrap_or("")),
-            in_flight_max: table.in_flight_max,
-        };
-        match &address.value {
-            BackendAddress::Ip(address) => {
-                members.push(member(address.to_string(), Address::Ip(*address)))
-            }
-            BackendAddress::Unix(path) => members.push(member(
-                format!("unix:{}", path.display()),
-                Address::Unix(path.clone()),
-            )),
-            BackendAddress::Name(name) => {
-                let found = addresses(cx, name, inputs, previous, &list.index(index));
-                members.extend(found.into_iter().map(|address| {
-                    member(format!("{name}/{}", address.ip()), Address::Ip(address))
-                }));
-                // The template's address is never connected to.
-                let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-                names.push((name.clone(), member(name.clone(), Address::Ip(nowhere))));
-            }
-        }
-    }
-    Some((members, names))
-}
-
-/// What a host name stands for now; what it stood for last if it cannot be resolved.
-fn addresses(
-    cx: &mut Cx<'_>,
-    name: &str,
-    inputs: &Inputs<'_>,
-    previous: Option<&Arc<Pool>>,
-    at: &At<'_>,
-) -> Vec<SocketAddr> {
-    let problem = match (inputs.resolve)(name) {
-        Ok(found) if !found.is_empty() => {
-            let mut found: Vec<SocketAddr> = found
-                .into_iter()
-                .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))
-                .collect();
-            found.sort();
-            found.dedup();
-            return found;
-        }
-        Ok(_) => "it has no addresses".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let prefix = format!("{name}/");
-    let backends = previous
+) -> Vec<Member> {
+    let last = previous
         .map(|previous| previous.core.backends())
         .unwrap_or_default();
-    let last: Vec<SocketAddr> = backends
-        .iter()
-        .filter(|backend| backend.key().starts_with(&prefix))
-        .filter_map(|backend| {
-            if let Address::Ip(address) = backend.address() {
-                Some(*address)
-            } else {
-                None
-            }
-        })
-        .collect();
-    let help = if last.is_empty() {
-        "the pool has no backend from it until it resolves; it is tried again every 30 s"
-    } else {
-        "its last addresses stay in use; it is tried again every 30 s"
+    let resolved = crate::config::members(configured, &last, inputs.resolve);
+    let list = at.key("backends");
+    for name in resolved.unresolved {
+        let help = if name.has_last {
+            "its last addresses stay in use; it is tried again every 30 s"
+        } else {
+            "the pool has no backend from it until it resolves; it is tried again every 30 s"
+        };
+        let message = format!("`{}` cannot be resolved: {}", name.name, name.problem);
+        cx.warn(&list.index(name.index), "unresolved", message, help);
+    }
+    resolved.members
+}
+
+fn configured(from: &BackendEntry) -> Option<Configured> {
+    let alone = schema::Backend::default();
+    let (address, table) = match from {
+        BackendEntry::Address(address) => (address, &alone),
+        BackendEntry::Full(table) => (table.address.as_ref()?, table),
     };
-    cx.warn(
-        at,
-        "unresolved",
-        format!("`{name}` cannot be resolved: {problem}"),
-        help,
-    );
-    last
+    let member = |key: String, address: Address| Member {
+        key: Arc::from(key),
+        address,
+        weight: table.weight,
+        version: Arc::from(table.version.as_deref().unwrap_or("")),
+        in_flight_max: table.in_flight_max,
+    };
+    Some(match &address.value {
+        BackendAddress::Ip(address) => {
+            Configured::Fixed(member(address.to_string(), Address::Ip(*address)))
+        }
+        BackendAddress::Unix(path) => Configured::Fixed(member(
+            format!("unix:{}", path.display()),
+            Address::Unix(path.clone()),
+        )),
+        BackendAddress::Name(name) => {
+            let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+            Configured::Named {
+                name: name.clone(),
+                template: member(name.clone(), Address::Ip(nowhere)),
+            }
+        }
+    })
 }
 
 fn config(from: &schema::Pool) -> PoolConfig {

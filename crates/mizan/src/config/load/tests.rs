@@ -264,3 +264,22 @@ fn a_star_stands_for_any_characters() {
         assert_eq!(glob(pattern, name), fits, "{pattern} {name}");
     }
 }
+
+#[test]
+fn a_file_that_includes_itself_is_told_unless_a_pattern_only_meets_it() {
+    let folder = Folder::new(&[
+        (
+            "lb.toml",
+            "include = [\"lb.toml\", \"conf.d/../lb.toml\", \"*.toml\"]",
+        ),
+        ("conf.d/a.toml", ""),
+        ("more.toml", ""),
+    ]);
+    let sources = folder.load(&[]);
+    let itself = "this is the file itself; an include names others";
+    assert_eq!(
+        messages(&sources),
+        [format!("1:12 {itself}"), format!("1:23 {itself}")]
+    );
+    assert_eq!(folder.names(&sources), ["lb.toml", "more.toml"]);
+}

@@ -51,6 +51,21 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
             }
             None => {}
         }
+        if !matches!(
+            listener.bind.as_ref().map(|bind| &bind.value),
+            None | Some(Bind::Unix(_))
+        ) {
+            let mode_at = at.key("mode");
+            if cx.is_set(&mode_at) {
+                let help = "leave it out, or `bind = \"unix:/run/mizan/http.sock\"`";
+                cx.warn(
+                    &mode_at,
+                    "no_effect",
+                    "`mode` has an effect on a Unix socket only",
+                    help,
+                );
+            }
+        }
         limits(cx, listener, &at);
     }
 }

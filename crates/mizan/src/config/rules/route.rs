@@ -3,9 +3,10 @@
 use super::{Seen, edits, for_each};
 use crate::config::report::Cx;
 use crate::config::schema::{File, Route, ValueMatch};
-use crate::config::text::PathText;
+use crate::config::text::{PathText, did_you_mean};
 use crate::config::tree::At;
 use crate::snapshot::route::NormalPath;
+use regex::bytes::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a route can do; one of them it must.
@@ -36,6 +37,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         edits::check(cx, &route.request_headers, &at.key("request_headers"));
         edits::check(cx, &route.response_headers, &at.key("response_headers"));
         rewrite(cx, route, &at);
+        location(cx, route, &at);
     }
     // While something is refused, whatever is missing may be what was refused.
     if !cx.report.has_errors() {
@@ -202,6 +204,22 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
     }
 }
 
+/// nginx's `$uri` and its like would be sent to the client as they stand.
+fn location(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
+    let Some(location) = route.redirect.as_ref().and_then(|it| it.location.as_ref()) else {
+        return;
+    };
+    for Reference { shown, .. } in references(&location.text) {
+        let at = at.key("redirect");
+        cx.warn(
+            &at.key("location"),
+            "no_effect",
+            format!("`{shown}` stands for nothing: the client is sent it as it is"),
+            "`{scheme}`, `{host}`, `{path}` and `{query}` stand for the request's",
+        );
+    }
+}
+
 fn pools<'f>(
     cx: &mut Cx<'_>,
     file: &'f File,
@@ -275,6 +293,9 @@ fn rewrite(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
             "`rewrite = { regex = \"^/old/(.*)\", to = \"/new/$1\" }`",
         );
     }
+    if let (Some(pattern), Some(to)) = (&rewrite.regex, &rewrite.to) {
+        groups(cx, &pattern.value.anywhere, to, &at.key("to"));
+    }
     if let Some(to) = &rewrite.to
         && let Some(bad) = to
             .chars()
@@ -286,6 +307,74 @@ fn rewrite(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
             format!("`{}` cannot stand in a path", bad.escape_debug()),
         );
     }
+}
+
+/// A group that the pattern does not have would be replaced by nothing, and its text be lost without a word.
+fn groups(cx: &mut Cx<'_>, pattern: &Regex, to: &str, at: &At<'_>) {
+    let has = |name: &str| match name.parse::<usize>() {
+        Ok(number) => number < pattern.captures_len(),
+        Err(_) => pattern.capture_names().flatten().any(|known| known == name),
+    };
+    for Reference { shown, name } in references(to) {
+        if has(name) {
+            continue;
+        }
+        let message = format!(
+            "`{}` stands for the group `{name}`, which `regex` does not have",
+            shown.escape_debug()
+        );
+        // `$1x` is read as the group `1x`: a name goes on as far as it can.
+        let end = (1..name.len())
+            .rev()
+            .find(|end| name.is_char_boundary(*end) && has(&name[..*end]));
+        let meant = end.map(|end| in_file(&name[..end]) + &name[end..]);
+        let message = did_you_mean(message, meant);
+        let help = match pattern.captures_len() - 1 {
+            0 => "`regex` has no groups: `(…)` makes one; `$$` stands for `$`".to_owned(),
+            1 => "its only group is `$1`; `$$` stands for `$`".to_owned(),
+            last => format!("its groups are `$1` to `${last}`; `$$` stands for `$`"),
+        };
+        cx.error_with(at, "unknown_name", message, help);
+    }
+}
+
+/// A group as this file format writes it: `${name}` would be an environment variable, `${1}` is left alone.
+fn in_file(group: &str) -> String {
+    if group.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("${{{group}}}")
+    } else {
+        format!("$${{{group}}}")
+    }
+}
+
+/// A group that a replacement asks for.
+struct Reference<'t> {
+    shown: &'t str,
+    name: &'t str,
+}
+
+/// The groups in `to`, read as `regex` reads them: `$$` is a dollar, `${name}` ends at its brace, `$name` at the
+/// first character that is no letter, digit or `_`.
+fn references(to: &str) -> Vec<Reference<'_>> {
+    let mut found = Vec::new();
+    let mut rest = to;
+    while let Some(at) = rest.find('$') {
+        let behind = &rest[at + 1..];
+        let (shown, name) = if behind.starts_with('$') {
+            ("$$", "")
+        } else if let Some((name, _)) = behind.strip_prefix('{').and_then(|it| it.split_once('}')) {
+            (&rest[at..at + name.len() + 3], name)
+        } else {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let end = behind.find(|c| !is_part(c)).unwrap_or(behind.len());
+            (&rest[at..at + 1 + end], &behind[..end])
+        };
+        if !name.is_empty() {
+            found.push(Reference { shown, name });
+        }
+        rest = &rest[at + shown.len()..];
+    }
+    found
 }
 
 /// Two routes with the same signature match the same requests.

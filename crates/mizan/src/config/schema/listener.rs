@@ -1,7 +1,7 @@
 //! `[[listener]]`.
 
 use super::NetworkList;
-use crate::config::text::{Bytes, BytesOrUnlimited, Text, Time};
+use crate::config::text::{Bytes, BytesOrUnlimited, FileMode, Text, Time};
 use crate::snapshot::Bind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,11 @@ pub(in super::super) struct Listener {
     pub(in super::super) name: Option<String>,
     /// Where it listens; `[::]` takes IPv4 and IPv6.
     pub(in super::super) bind: Option<Text<Bind>>,
-    /// Length of the kernel's accept queue, for each worker.
+    /// Mode of a Unix socket's file, which says who may connect; unset: what the umask leaves. Read when the socket is
+    /// opened: at start, or when a reload adds the listener.
+    pub(in super::super) mode: Option<Text<FileMode>>,
+    /// Length of the kernel's accept queue, for each worker. Read when the socket is opened: at start, or when a reload
+    /// adds the listener.
     #[schemars(range(min = 1, max = 65_535))]
     pub(in super::super) backlog: u32,
     /// Client connections at once; more wait in the accept queue.
@@ -55,6 +59,7 @@ impl Default for Listener {
         Self {
             name: None,
             bind: None,
+            mode: None,
             backlog: 4096,
             connections_max: 100_000,
             allow: Vec::new(),

@@ -31,9 +31,6 @@ pub(in super::super) struct Pool {
     pub(in super::super) retry: Retry,
     /// Idle connections to the backends.
     pub(in super::super) keepalive: Keepalive,
-    /// Connections to one backend at once, for each worker; unset: unlimited.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub(in super::super) connections_max: Option<u32>,
     /// Where requests wait when all backends are full.
     pub(in super::super) queue: Queue,
     /// The backends' numbers, where they differ from `[expect]`.
@@ -52,7 +49,6 @@ impl Default for Pool {
             timeouts: PoolTimeouts::default(),
             retry: Retry::default(),
             keepalive: Keepalive::default(),
-            connections_max: None,
             queue: Queue::default(),
             expect: PoolExpect::default(),
         }
@@ -100,7 +96,7 @@ pub(in super::super) struct Backend {
     /// Its version, a label of metrics.
     #[schemars(extend("format" = "name"))]
     pub(in super::super) version: Option<String>,
-    /// Requests in flight at once; unset: unlimited.
+    /// Requests in flight at once, and so connections in use; unset: unlimited.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(in super::super) in_flight_max: Option<u32>,
 }
@@ -224,7 +220,7 @@ pub(in super::super) struct PoolTimeouts {
     /// Silence of the backend within a response body. Event streams and long polls: 0.
     #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
     pub(in super::super) response_idle: Text<Time>,
-    /// One try, from pick to response head.
+    /// One try, from its first byte sent to the end of the response head; to connect has its own time-out.
     #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
     pub(in super::super) per_try: Text<Time>,
     /// The whole request.

@@ -21,7 +21,8 @@ pub(in super::super) struct Route {
     pub(in super::super) name: Option<String>,
     /// Listeners it holds on; unset: all.
     pub(in super::super) listener: OneOrMany<String>,
-    /// Hosts, exact or `*.example.org` (any name below it), without port; unset: all.
+    /// Hosts, exact or `*.example.org` (any name below it), without port; unset: all. The host decides before
+    /// the path: routes without it are asked last.
     pub(in super::super) host: OneOrMany<Text<HostMatch>>,
     /// The whole path.
     pub(in super::super) path: Option<Text<PathText>>,
@@ -169,7 +170,8 @@ pub(in super::super) struct Rewrite {
     pub(in super::super) prefix: Option<Text<PathText>>,
     /// Looked for in the path.
     pub(in super::super) regex: Option<Text<Pattern>>,
-    /// What the first match becomes; `$1` or `${name}` stand for its groups (`$${name}` in this file).
+    /// What the first match becomes; `$1` or `${name}` stand for its groups (`$${name}` in this file), `${1}` for one with a letter or
+    /// digit behind it. `$$` is a `$`.
     pub(in super::super) to: Option<String>,
 }
 
@@ -186,7 +188,7 @@ pub(in super::super) struct RouteTimeouts {
     /// Silence of the backend within a response body.
     #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
     pub(in super::super) response_idle: Option<Text<Time>>,
-    /// One try, from pick to response head.
+    /// One try, from its first byte sent to the end of the response head.
     #[schemars(extend("x-minimum" = "1ms", "x-maximum" = "24h", "x-zero" = "off"))]
     pub(in super::super) per_try: Option<Text<Time>>,
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::snapshot::route::{Action, HostMatch, PathMatch, Rewrite, ValueMatch};
-use crate::snapshot::{AdminBind, Bind, HashKey, LogTarget, ProbeKind};
+use crate::snapshot::{AdminBind, Bind, Configured, HashKey, LogTarget, ProbeKind};
 use std::time::Duration;
 
 #[test]
@@ -285,9 +285,10 @@ fn names_become_all_of_their_addresses() {
             ("app.local:80/10.1.0.2", 3)
         ]
     );
-    assert_eq!(
-        (pool.names.len(), &*pool.names[0].0, pool.names[0].1.weight),
-        (1, "app.local:80", 3)
+    assert!(
+        matches!(&pool.configured[1], Configured::Named { name, template } if name == "app.local:80" && template.weight == 3),
+        "{:?}",
+        pool.configured
     );
     assert_eq!(
         pool.versions

@@ -91,8 +91,76 @@ fn a_name_that_never_resolved_does_not_stop_the_others() {
     let (snapshot, warnings) =
         compile_text(&MINIMAL.replace("10.0.0.2:8080", "app.local:80")).expect("it compiles");
     assert_eq!(snapshot.pools["api"].members.len(), 1);
-    assert_eq!(snapshot.pools["api"].names.len(), 1, "it is tried again");
+    assert!(snapshot.pools["api"].has_names(), "it is tried again");
     assert_eq!(warnings.len(), 1);
+}
+
+/// What a reload of `text` says that needs a restart, in a process that was started with `start`.
+fn waiting(start: &str, text: &str) -> Vec<String> {
+    let source = |text: &str| Source::new("lb.toml", text);
+    let snapshot = |text: &str| compile_text(text).expect("it compiles").0;
+    let (first, second) = (snapshot(start), snapshot(text));
+    let running = Running {
+        settings: &first.settings,
+        listeners: &first.listeners,
+    };
+    lines(&needs_restart(&[source(text)], &second, &running))
+}
+
+#[test]
+fn a_key_that_is_read_at_start_only_is_told_at_its_place() {
+    let start = format!("workers = 2\n{MINIMAL}");
+    assert_eq!(
+        waiting(&start, &start.replace("workers = 2", "workers = 1")),
+        [
+            "lb.toml:1:11: warning: `workers` is read at start only: 1 takes effect with a restart; 2 run now"
+        ]
+    );
+    let text = start.replace(":8000\"", ":8000\"\nbacklog = 16")
+        + "[admin]\nsocket = \"off\"\nbind = \"127.0.0.1:9902\"\ntoken = \"0123456789abcdef\"\n\
+           [health]\nbind = \"off\"\n[metrics]\nbind = \"127.0.0.1:1\"\n[limits]\nupstream_idle_max = 5\n";
+    let stays = |key: &str, wanted: &str, runs: &str| {
+        let read = if key.starts_with("listener") {
+            "when the socket is opened"
+        } else {
+            "at start only"
+        };
+        format!(
+            "`{key}` is read {read}: {wanted} takes effect with a restart; until then it stays {runs}"
+        )
+    };
+    let told: Vec<String> = waiting(&start, &text)
+        .iter()
+        .map(|line| {
+            line.split_once(" warning: ")
+                .expect("a warning")
+                .1
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            stays("listener[0].backlog", "16", "4096"),
+            stays("admin.socket", "`off`", "/run/mizan/admin.sock"),
+            stays("admin.bind", "127.0.0.1:9902", "`off`"),
+            stays("health.bind", "`off`", "127.0.0.1:9901"),
+            stays("metrics.bind", "127.0.0.1:1", "127.0.0.1:9901"),
+            stays("limits.upstream_idle_max", "5", "10000"),
+        ]
+    );
+}
+
+#[test]
+fn what_a_reload_applies_needs_no_restart() {
+    let start =
+        format!("{MINIMAL}[admin]\nbind = \"127.0.0.1:9902\"\ntoken = \"0123456789abcdef\"\n");
+    let text = start
+        .replace("0123456789abcdef", "fedcba9876543210")
+        .replace(":8000\"", ":8001\"\nbacklog = 16")
+        + "[log]\naccess = \"stdout\"\n[drain]\nwindow = \"1s\"\n[reload]\nwatch = false\n";
+    assert_eq!(waiting(&start, &text), [""; 0]);
+    assert_eq!(waiting(&start, &start), [""; 0]);
 }
 
 #[test]

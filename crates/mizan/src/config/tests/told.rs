@@ -147,3 +147,163 @@ fn a_column_counts_characters_not_bytes() {
         "lb.toml:10:24: error: unknown key `tpc`; did you mean `tcp`?"
     );
 }
+
+/// What is said of `MINIMAL` with `from` replaced by `to`: messages, and helps.
+fn told_of(from: &str, to: &str) -> Vec<(String, String)> {
+    let text = MINIMAL.replace(from, to);
+    let (Ok((_, found)) | Err(found)) = compile_text(&text);
+    let of = |one: Diagnostic| (one.to_string(), one.help.unwrap_or_default());
+    found.into_iter().map(of).collect()
+}
+
+#[test]
+fn a_rewrite_to_a_group_that_the_pattern_lacks_is_refused_instead_of_losing_text() {
+    let rewrite = |regex: &str, to: &str| {
+        let rewrite = format!("pool = \"api\"\nrewrite = {{ regex = '{regex}', to = '{to}' }}");
+        told_of("pool = \"api\"", &rewrite)
+    };
+    let lacks = |column: usize, shown: &str, name: &str, meant: &str| {
+        format!(
+            "lb.toml:7:{column}: error: `{shown}` stands for the group `{name}`, which `regex` does not have{meant}"
+        )
+    };
+    assert_eq!(
+        rewrite("^/a/(.*)", "/b/$1x"),
+        [(
+            lacks(38, "$1x", "1x", "; did you mean `${1}x`?"),
+            "its only group is `$1`; `$$` stands for `$`".to_owned()
+        )]
+    );
+    assert_eq!(
+        rewrite("^/a/(.*)/(.*)", "/$3"),
+        [(
+            lacks(43, "$3", "3", ""),
+            "its groups are `$1` to `$2`; `$$` stands for `$`".to_owned()
+        )]
+    );
+    assert_eq!(
+        rewrite("^/a/(?<rest>.*)", "/b/$rest_x")[0].0,
+        lacks(45, "$rest_x", "rest_x", "; did you mean `$${rest}_x`?")
+    );
+    assert_eq!(rewrite("^/a", "/${b}")[0].0, lacks(33, "${b}", "b", ""));
+    for to in [
+        "/b/$1",
+        "/b/${1}x",
+        "/b/$rest",
+        "/b/${rest}x",
+        "/$$2",
+        "/$",
+        "/$-",
+        "/$0",
+    ] {
+        assert_eq!(rewrite("^/a/(?<rest>.*)", to), [], "{to}");
+    }
+}
+
+#[test]
+fn a_dollar_in_a_location_names_what_is_put_in() {
+    let redirect = |location: &str| {
+        let redirect = format!("redirect = {{ location = \"{location}\" }}");
+        told_of(
+            "pool = \"api\"\n\n",
+            &format!("{redirect}\n[[route]]\npath = \"/a\"\npool = \"api\"\n\n"),
+        )
+    };
+    assert_eq!(
+        redirect("/$uri"),
+        [(
+            "lb.toml:6:25: warning: `$uri` stands for nothing: the client is sent it as it is"
+                .to_owned(),
+            "`{scheme}`, `{host}`, `{path}` and `{query}` stand for the request's".to_owned()
+        )]
+    );
+    assert_eq!(redirect("https://{host}/a$/{path}"), []);
+}
+
+#[test]
+fn other_words_and_shapes_name_what_was_meant() {
+    let backends = "backends = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]";
+    for (text, said) in [
+        (
+            "backends = [{ addr = \"10.0.0.1:8080\" }]",
+            "lb.toml:9:15: error: unknown key `addr`; did you mean `address`?",
+        ),
+        (
+            "health = \"/healthz\"\nbackends = [\"10.0.0.1:80\"]",
+            "lb.toml:9:10: error: expected a table, found a string; did you mean `{ path = \"/healthz\" }`?",
+        ),
+        (
+            "health = \"tcp\"\nbackends = [\"10.0.0.1:80\"]",
+            "lb.toml:9:10: error: expected a table, found a string; did you mean `{ tcp = true }`?",
+        ),
+        (
+            "policy = \"ip_hash\"\nbackends = [\"10.0.0.1:80\"]",
+            "lb.toml:9:10: error: `ip_hash` is no policy; did you mean `consistent_hash`?",
+        ),
+        (
+            "retry = { tries_max = 1.5 }\nbackends = [\"10.0.0.1:80\"]",
+            "lb.toml:9:23: error: expected a whole number, found 1.5",
+        ),
+        (
+            "timeouts = { connect = \"5 parsecs\" }\nbackends = [\"10.0.0.1:80\"]",
+            "lb.toml:9:24: error: `parsecs` is no unit (units are us, ms, s, m, h, d)",
+        ),
+        (
+            "backends = [{ address = \"10.0.0.1:80\", maxconn = 5 }]",
+            "lb.toml:9:40: error: unknown key `maxconn`; did you mean `in_flight_max`?",
+        ),
+    ] {
+        let found = told_of(backends, text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, said);
+    }
+}
+
+#[test]
+fn a_limit_on_a_pools_connections_names_the_two_limits_that_there_are() {
+    for key in ["connections_max", "max_connections", "maxconn"] {
+        let found = told_of("[pool.api]", &format!("[pool.api]\n{key} = 5"));
+        assert_eq!(
+            found,
+            [(
+                format!("lb.toml:9:1: error: unknown key `{key}`"),
+                "`in_flight_max` of a backend bounds its connections in use, `keepalive.idle_max` those that idle".to_owned()
+            )]
+        );
+    }
+}
+
+#[test]
+fn a_pool_without_a_name_is_told_to_have_one() {
+    assert_eq!(
+        told_of("[pool.api]", "[pool]")[1],
+        (
+            "lb.toml:9:12: error: expected a table, found a list".to_owned(),
+            "pools are tables by name: `backends` stands in `[pool.NAME]`".to_owned()
+        )
+    );
+}
+
+#[test]
+fn the_mode_of_a_socket_is_octal_and_nothing_on_tcp() {
+    let mode = |bind: &str, mode: &str| {
+        told_of(
+            "\"0.0.0.0:8000\"",
+            &format!("\"{bind}\"\nmode = \"{mode}\""),
+        )
+    };
+    assert_eq!(mode("unix:/run/http.sock", "0660"), []);
+    assert_eq!(mode("unix:/run/http.sock", "660"), []);
+    for bad in ["0668", "0o660", "1777", "66", "rw-rw----"] {
+        assert_eq!(
+            mode("unix:/run/http.sock", bad)[0].0,
+            format!(
+                "lb.toml:4:8: error: `{bad}` is no file mode such as `0660`: three octal digits, for owner, group and others"
+            )
+        );
+    }
+    assert_eq!(
+        mode("0.0.0.0:8000", "0660")[0].0,
+        "lb.toml:4:8: warning: `mode` has an effect on a Unix socket only"
+    );
+}

@@ -23,6 +23,10 @@ pub(in super::super) struct BindOrOff(pub(in super::super) Option<SocketAddr>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct SocketOrOff(pub(in super::super) Option<PathBuf>);
 
+/// The mode of a Unix socket's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct FileMode(pub(in super::super) u32);
+
 /// The kernel's limit on a Unix socket's path (`sun_path`), without its closing NUL.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
@@ -77,6 +81,22 @@ impl Meaning for SocketOrOff {
             return Ok(Self(None));
         }
         unix_path(text.strip_prefix("unix:").unwrap_or(text)).map(|path| Self(Some(path)))
+    }
+}
+
+impl Meaning for FileMode {
+    const FORMAT: &'static str = "file_mode";
+    const WHAT: &'static str = "a file mode such as \"0660\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let is_octal = text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+        match u32::from_str_radix(text, 8) {
+            Ok(mode @ 0..=0o777) if is_octal && (3..=4).contains(&text.len()) => Ok(Self(mode)),
+            _ => Err(format!(
+                "`{}` is no file mode such as `0660`: three octal digits, for owner, group and others",
+                text.escape_debug()
+            )),
+        }
     }
 }
 

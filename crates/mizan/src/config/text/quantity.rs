@@ -105,7 +105,7 @@ impl Meaning for Time {
                     number,
                     unit,
                     "s",
-                    "ms, s, m, h, d",
+                    "us, ms, s, m, h, d",
                     &TIME_ALIASES,
                 ));
             };

@@ -53,6 +53,44 @@ fn a_line_holds_what_is_known_and_no_query() {
 }
 
 #[test]
+fn the_page_on_the_access_log_has_every_field_with_its_type() {
+    let full = AccessRecord {
+        detail: Some("status"),
+        backend: "10.0.0.1:80",
+        version: "v2",
+        upstream: Some(Duration::from_millis(2)),
+        request_id: b"1",
+        traceparent: b"00-1",
+        ..record()
+    };
+    let read: Value = serde_json::from_str(&line(&full, false)).expect("JSON");
+    let fields = read.as_object().expect("an object").iter();
+    let mut in_code: Vec<(&str, &str)> = fields
+        .map(|(name, value)| {
+            (
+                &**name,
+                if value.is_string() {
+                    "string"
+                } else {
+                    "number"
+                },
+            )
+        })
+        .collect();
+    let page = include_str!("../../../../../docs/access-log.md");
+    let (_, page) = page.split_once("\n## Fields\n").expect("the heading");
+    let (page, _) = page.split_once("\n## ").expect("the next heading");
+    let row = |line: &'static str| {
+        let (name, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+        Some((name, rest.split_once(" | ")?.0))
+    };
+    let mut on_page: Vec<(&str, &str)> = page.lines().filter_map(row).collect();
+    in_code.sort_unstable();
+    on_page.sort_unstable();
+    assert_eq!(in_code, on_page);
+}
+
+#[test]
 fn the_query_is_logged_when_asked_for() {
     assert!(line(&record(), true).contains(r#""target":"/a?token=secret""#));
 }
