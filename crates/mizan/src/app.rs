@@ -124,7 +124,10 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
         .map_err(|error| AppError::Start("the control runtime", error))?;
     let snapshot = Arc::new(snapshot);
     // In the runtime, because the admin sockets are tied to it.
-    runtime.block_on(start(options, sources, snapshot, warnings))
+    let ended = runtime.block_on(start(options, sources, snapshot, warnings));
+    // A thread that still resolves a name or reads a slow file holds nobody up.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn start(

@@ -1,7 +1,7 @@
 //! The control loop: signals, file changes, reloads, the clocks of the pools, and the drain.
 
 use super::control::ReloadRequest;
-use super::reload::{Parts, reload};
+use super::reload::{Parts, Reloads};
 use super::resolve;
 use crate::admin::{Control, Phase};
 use crate::clock;
@@ -50,21 +50,24 @@ pub(super) async fn drive(
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut files = Files::new(parts);
     let mut names = Names::new();
+    let mut reloads = Reloads::default();
     let mut closed = false;
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => stop(parts, &mut drain),
             _ = signals.interrupt.recv() => stop(parts, &mut drain),
-            _ = signals.hangup.recv() => { reload(parts).await; }
+            _ = signals.hangup.recv() => reloads.ask(parts, None),
             _ = signals.user1.recv() => reopen(parts),
-            Some(done) = inbox.recv() => { let _ = done.send(reload(parts).await); }
+            Some(done) = inbox.recv() => reloads.ask(parts, Some(done)),
+            read = reloads.read() => reloads.finish(parts, read).await,
             _ = tick.tick() => {
                 let now = clock::now();
                 tick_pools(&parts.current.load(), now);
                 names.tick(now, parts).await;
                 if files.changed(now, parts) {
-                    reload(parts).await;
+                    reloads.ask(parts, None);
                 }
+                reloads.give_up(now, parts).await;
             }
         }
         let waited_for = parts.fleet.shared.connections() as u64;

@@ -1,6 +1,6 @@
 //! A new configuration comes into force, or leaves the old one as it is.
 
-use super::control::{self, AppControl};
+use super::control::{self, AppControl, ReloadRequest};
 use super::fleet::{Fleet, Opened};
 use super::{AppError, Compiled, Options, read};
 use crate::admin::{Control, Phase, Problem, ReloadReport};
@@ -9,7 +9,13 @@ use crate::config::{self, Diagnostic, Running, Source};
 use crate::snapshot::{Bind, Current, Settings, Snapshot};
 use crate::telemetry::logging::chain;
 use crate::telemetry::{AccessLog, Metrics, ReloadResult};
+use mizan_core::time::Instant;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Reading a configuration takes no longer.
+const READ_MAX: Duration = Duration::from_secs(30);
 
 /// What the control loop holds.
 pub(super) struct Parts {
@@ -26,37 +32,115 @@ pub(super) struct Parts {
 }
 
 /// Why a reload puts nothing into force.
-enum Ended {
+pub(super) enum Ended {
     /// What was read is in force already.
     Unchanged(ReloadReport),
     /// It cannot come into force; with the digest of what was read.
     Refused(u64, ReloadReport),
+    /// It was not read, or it is too late for it.
+    Failed(&'static str),
 }
 
-/// Reads the configuration again. Order of effects: everything that can fail comes before the first change.
-pub(super) async fn reload(parts: &mut Parts) -> ReloadReport {
-    let previous = parts.current.load();
-    match prepare(parts, &previous).await {
-        Ok((compiled, opened)) => put_into_force(parts, compiled, opened).await,
-        Err(Ended::Refused(digest, report)) => refuse(parts, digest, report),
-        Err(Ended::Unchanged(report)) => {
-            parts.refused = None;
-            parts.metrics.reloaded(ReloadResult::Unchanged);
-            parts.control.not_applied(report)
+/// What came of reading a configuration.
+pub(super) type Read = Result<Compiled, Ended>;
+
+/// Reloads that were asked for. One is read at a time, on a thread that may block: files can be slow, and so can the
+/// resolver of host names. Signals, drains and the pools' clocks never wait for that.
+#[derive(Default)]
+pub(super) struct Reloads {
+    reading: Option<Reading>,
+    /// Asked for since the reading began: what is read may be older.
+    is_asked: bool,
+    asked: Vec<ReloadRequest>,
+}
+
+struct Reading {
+    task: JoinHandle<Read>,
+    since: Instant,
+    asked: Vec<ReloadRequest>,
+}
+
+impl Reloads {
+    /// The configuration is to be read again; `done` gets the report.
+    pub(super) fn ask(&mut self, parts: &Parts, done: Option<ReloadRequest>) {
+        self.is_asked = true;
+        self.asked.extend(done);
+        self.start(parts);
+    }
+
+    fn start(&mut self, parts: &Parts) {
+        if self.reading.is_some() || !self.is_asked {
+            return;
+        }
+        self.is_asked = false;
+        let options = parts.options.clone();
+        let previous = parts.current.load();
+        self.reading = Some(Reading {
+            task: tokio::task::spawn_blocking(move || read_again(&options, &previous)),
+            since: clock::now(),
+            asked: std::mem::take(&mut self.asked),
+        });
+    }
+
+    /// Waits until a configuration is read; for ever while none is being read.
+    pub(super) async fn read(&mut self) -> Read {
+        match &mut self.reading {
+            None => std::future::pending().await,
+            Some(reading) => match (&mut reading.task).await {
+                Ok(read) => read,
+                Err(_) => Err(Ended::Failed("the configuration could not be read")),
+            },
+        }
+    }
+
+    /// Puts into force what was read, or says why not.
+    pub(super) async fn finish(&mut self, parts: &mut Parts, read: Read) {
+        let report = match read.and_then(|compiled| prepare(parts, compiled)) {
+            Ok((compiled, opened)) => put_into_force(parts, compiled, opened).await,
+            Err(Ended::Refused(digest, report)) => refuse(parts, digest, report),
+            Err(Ended::Failed(message)) => {
+                let in_force = parts.current.load();
+                refuse(
+                    parts,
+                    in_force.digest,
+                    failure(in_force.generation, message),
+                )
+            }
+            Err(Ended::Unchanged(report)) => {
+                parts.refused = None;
+                parts.metrics.reloaded(ReloadResult::Unchanged);
+                parts.control.not_applied(report)
+            }
+        };
+        let asked = self.reading.take().map(|reading| reading.asked);
+        for done in asked.unwrap_or_default() {
+            let _ = done.send(report.clone());
+        }
+        self.start(parts);
+    }
+
+    /// Gives up a reading that takes too long: its thread ends when it can, and nobody waits for it.
+    pub(super) async fn give_up(&mut self, now: Instant, parts: &mut Parts) {
+        let since = self.reading.as_ref().map(|reading| reading.since);
+        if since.is_some_and(|since| now.saturating_since(since) > READ_MAX) {
+            let failed = Ended::Failed(
+                "it could not be read within 30 s: a slow file, or names that do not resolve",
+            );
+            self.finish(parts, Err(failed)).await;
         }
     }
 }
 
-/// All that can fail.
-async fn prepare(parts: &Parts, previous: &Arc<Snapshot>) -> Result<(Compiled, Opened), Ended> {
-    let generation = previous.generation;
+/// All that can fail comes before the first change.
+fn prepare(parts: &Parts, compiled: Compiled) -> Result<(Compiled, Opened), Ended> {
+    let (sources, snapshot, mut warnings) = compiled;
     if parts.control.phase() == Phase::Stopping {
-        let report = failure(generation, "the process is stopping");
-        return Err(Ended::Refused(previous.digest, report));
+        return Err(Ended::Failed("the process is stopping"));
     }
-    let (sources, snapshot, mut warnings) = read_again(parts, previous).await?;
+    let in_force = parts.current.load();
+    let generation = in_force.generation;
     warnings.extend(needs_restart(parts, &sources, &snapshot));
-    if snapshot.digest == previous.digest {
+    if snapshot.digest == in_force.digest {
         let report = control::report(ReloadResult::Unchanged, generation, &sources, &warnings);
         return Err(Ended::Unchanged(report));
     }
@@ -95,27 +179,13 @@ async fn put_into_force(parts: &mut Parts, compiled: Compiled, opened: Opened) -
         .started(snapshot.generation, &sources, &warnings)
 }
 
-/// Reads and compiles, on a thread that may block: host names are resolved on the way.
-async fn read_again(parts: &Parts, previous: &Arc<Snapshot>) -> Result<Compiled, Ended> {
-    let options = parts.options.clone();
-    let in_force = Arc::clone(previous);
-    let read = tokio::task::spawn_blocking(move || read(&options, Some(&in_force))).await;
-    match read {
-        Ok(Ok(compiled)) => Ok(compiled),
-        Ok(Err((sources, problems))) => Err(Ended::Refused(
-            config::digest(&sources),
-            control::report(
-                ReloadResult::Refused,
-                previous.generation,
-                &sources,
-                &problems,
-            ),
-        )),
-        Err(_) => Err(Ended::Refused(
-            previous.digest,
-            failure(previous.generation, "the configuration could not be read"),
-        )),
-    }
+/// Reads and compiles; host names are resolved on the way.
+fn read_again(options: &Options, previous: &Arc<Snapshot>) -> Read {
+    read(options, Some(previous)).map_err(|(sources, problems)| {
+        let generation = previous.generation;
+        let report = control::report(ReloadResult::Refused, generation, &sources, &problems);
+        Ended::Refused(config::digest(&sources), report)
+    })
 }
 
 /// Keys that the rest of a reload leaves behind.

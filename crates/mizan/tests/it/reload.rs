@@ -367,3 +367,22 @@ fn a_connection_made_as_its_listener_closes_is_served() {
         }
     });
 }
+
+/// A FIFO that nobody writes to blocks whoever opens it, as a dead network file system does.
+#[test]
+fn a_configuration_that_cannot_be_read_holds_up_no_signal_and_no_operator() {
+    let backend = Backend::healthy("a");
+    let mut mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let path = mizan.config_path();
+    std::fs::remove_file(&path).expect("it is there");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a FIFO");
+    mizan.signal(Signal::HUP);
+    for _ in 0..3 {
+        assert!(mizan.command(&["status"]).status.success());
+    }
+    assert_eq!(mizan.get("/").status, 200);
+    mizan.signal(Signal::TERM);
+    assert_eq!(mizan.wait(Duration::from_secs(5)).code(), Some(0));
+}
