@@ -38,7 +38,7 @@ pub(in super::super) struct Listener {
     #[schemars(extend("x-minimum" = "1KiB", "x-maximum" = "1MiB"))]
     pub(in super::super) head_max: Text<Bytes>,
     /// Most header fields in a request: 431 beyond.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = 256))]
     pub(in super::super) headers_max: usize,
     /// Longest request target: 414 beyond.
     #[schemars(extend("x-minimum" = "256B", "x-maximum" = "1MiB"))]
