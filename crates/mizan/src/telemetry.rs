@@ -28,7 +28,9 @@ pub mod metrics;
 pub use access_log::{AccessLog, AccessLogger, AccessRecord};
 pub use cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
 pub use histogram::Histogram;
-pub use logging::{LogFormat, LogLevel, LoggingError, OncePerSecond, chain, init_logging};
+pub use logging::{
+    LogFormat, LogLevel, LogQueue, LoggingError, OncePerSecond, chain, init_logging,
+};
 pub use metrics::{
     BackendCounter, Counter, Finished, Metrics, OpenConnection, Place, Series, WorkerSeries,
 };

@@ -5,6 +5,7 @@ use crate::app::{self, AppError};
 use crate::telemetry::{LogFormat, LogLevel, chain, init_logging};
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Serves until SIGTERM or SIGINT, then drains.
 ///
@@ -53,27 +54,40 @@ pub(super) struct Serve {
     log_level: LogLevel,
 }
 
+/// What the last lines may take to be written: a standard error that is stuck must not hold the end.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 impl Serve {
     pub(super) fn run(self) -> Exit {
-        if let Err(error) = init_logging(self.log_format, self.log_level) {
-            output::err(&format!("mizan: {}", chain(&error)));
-            return Exit::Usage;
-        }
-        match app::run(app::Options {
-            config: self.config,
-            admin: self.admin,
-        }) {
-            Ok(_) => Exit::Done,
-            Err(AppError::Refused(drawn)) => {
-                output::err(&format!(
-                    "{drawn}\n\nmizan: the configuration is refused; nothing was served"
-                ));
-                Exit::Usage
-            }
+        let log = match init_logging(self.log_format, self.log_level) {
+            Ok(log) => log,
             Err(error) => {
                 output::err(&format!("mizan: {}", chain(&error)));
+                return Exit::Usage;
+            }
+        };
+        let ended = app::run(app::Options {
+            config: self.config,
+            admin: self.admin,
+        });
+        let exit = match ended {
+            Ok(_) => Exit::Done,
+            Err(error) => {
+                log.print(&reason(&error));
                 Exit::Usage
             }
+        };
+        log.close(LAST_LINES);
+        exit
+    }
+}
+
+/// Why nothing was served, for people.
+fn reason(error: &AppError) -> String {
+    match error {
+        AppError::Refused(drawn) => {
+            format!("{drawn}\n\nmizan: the configuration is refused; nothing was served")
         }
+        error => format!("mizan: {}", chain(error)),
     }
 }

@@ -1,9 +1,14 @@
 //! Mizan's own log: what changed and what is wrong, to standard error. Requests are in the access log.
 
+mod queue;
+
+pub use queue::{LogQueue, QUEUE_BYTES_MAX};
+
 use clap::ValueEnum;
 use mizan_core::time::Instant;
 use std::error::Error;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::subscriber::{SetGlobalDefaultError, set_global_default};
 use tracing_subscriber::EnvFilter;
@@ -60,27 +65,41 @@ pub enum LoggingError {
     /// The process has a log already.
     #[error("cannot start the log")]
     Started(#[from] SetGlobalDefaultError),
+    /// Its thread could not be started.
+    #[error("cannot start the log's thread")]
+    Thread(#[source] io::Error),
 }
 
-/// Sends the process's log to standard error. `MIZAN_LOG` chooses what is logged, as in
+/// Lines that the process's log lost.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that the process's log lost since the start, because standard error was not read or could not be
+/// written.
+pub(crate) fn dropped_lines() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// Sends the process's log to standard error, through a queue that nobody waits for. What is given back is
+/// closed when the process ends, or the last lines are lost. `MIZAN_LOG` chooses what is logged, as in
 /// `MIZAN_LOG=info,mizan::prober=debug`; without it, `level` holds.
 ///
 /// # Errors
-/// If `MIZAN_LOG` is wrong, or the process has a log already.
-pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<(), LoggingError> {
+/// If `MIZAN_LOG` is wrong, the process has a log already, or its thread cannot be started.
+pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<Arc<LogQueue>, LoggingError> {
     let chosen = std::env::var_os("MIZAN_LOG").filter(|text| !text.is_empty());
     let filter = match chosen {
         Some(text) => filter(&text.to_string_lossy())?,
         None => EnvFilter::new(level.as_str()),
     };
     let text = match format {
-        LogFormat::Auto => std::io::stderr().is_terminal(),
+        LogFormat::Auto => io::stderr().is_terminal(),
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
+    let queue = LogQueue::start(io::stderr(), &DROPPED).map_err(LoggingError::Thread)?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(Arc::clone(&queue));
     if text {
         set_global_default(subscriber.with_target(false).finish())?;
     } else {
@@ -91,7 +110,7 @@ pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<(), LoggingErr
             .with_span_list(false);
         set_global_default(subscriber.finish())?;
     }
-    Ok(())
+    Ok(queue)
 }
 
 /// Reads `MIZAN_LOG`. A word alone must be a level: a slip such as `inof` would be taken for the name of a

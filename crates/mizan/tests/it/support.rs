@@ -22,7 +22,7 @@ pub(crate) use backend::{Backend, Exchange, Next};
 pub(crate) use client::Client;
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use load::{Fate, Load, Plan};
-pub(crate) use mizan::{Mizan, config, pass, pool_of};
+pub(crate) use mizan::{Mizan, config, full_pipe, pass, pool_of};
 pub(crate) use process::ProcessBackend;
 pub(crate) use wire::How;
 

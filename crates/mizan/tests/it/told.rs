@@ -1,8 +1,10 @@
 //! What Mizan says of what it did: access log, metrics, and answers of its own.
 
 use crate::support::*;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io;
+use std::process::{Command, Stdio};
 
 const GET: &str = "GET /one HTTP/1.1\r\nHost: a.example\r\n\r\n";
 
@@ -141,4 +143,45 @@ fn connections_to_one_listener_take_no_room_from_another() {
         200,
         "refused for want of room that others took"
     );
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_neither_operators_nor_requests_nor_the_end() {
+    let backend = Backend::healthy("a");
+    let (reader, full) = full_pipe();
+    let mut mizan = Mizan::start_to(&config("", "", &[backend.address()]), full.into());
+    let name = format!("api/{}", backend.address());
+    for _ in 0..5 {
+        for command in [&["drain", &name][..], &["undrain", &name], &["status"]] {
+            let output = mizan.command(command);
+            assert_eq!(output.status.code(), Some(0), "{command:?}: {output:?}");
+        }
+    }
+    assert_eq!(mizan.get("/").status, 200);
+    mizan.signal(Signal::TERM);
+    assert_eq!(mizan.wait(PATIENCE).code(), Some(0));
+    drop(reader);
+}
+
+#[test]
+fn an_error_at_the_start_is_told_whole_and_does_not_wait_for_a_reader() {
+    let start = |standard_error: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mizan"));
+        command.args(["serve", "--config", "/nowhere/mizan.toml"]);
+        command.stdout(Stdio::null()).stderr(standard_error).spawn()
+    };
+    let read = start(Stdio::piped()).expect("mizan runs");
+    let output = read.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.ends_with("nothing was served\n"), "{text}");
+    let (reader, full) = full_pipe();
+    let mut unread = start(full.into()).expect("mizan runs");
+    let mut status = None;
+    eventually(PATIENCE, "it ends", || {
+        status = unread.try_wait().expect("it is a child");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(2));
+    drop(reader);
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::snapshot::LogTarget;
 use serde_json::Value;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -254,4 +255,63 @@ fn wait_until(condition: impl Fn() -> bool) {
         );
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_fifo_that_nobody_reads_is_refused_at_once_and_one_that_is_read_gets_the_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.fifo");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a FIFO");
+    let target = LogTarget::File(path.clone());
+    let error = AccessLog::start(Some(&target), Arc::default()).expect_err("nobody reads it");
+    let text = error.to_string();
+    assert!(
+        text.contains(&path.display().to_string()) && text.contains("nobody reads this FIFO"),
+        "{text}"
+    );
+    let log = AccessLog::start(None, Arc::default()).expect("a log");
+    assert!(log.configure(Some(&target)).is_err(), "at a reload, too");
+    let mut reader = std::fs::OpenOptions::new();
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut reader = (reader.read(true).custom_flags(flags).open(&path)).expect("a reader");
+    log.configure(Some(&target)).expect("it is read");
+    let mut logger = log.logger();
+    logger.write(&record(), &settings(false));
+    drop(logger);
+    assert!(log.close(LONG));
+    drop(log);
+    assert_eq!(
+        io::read_to_string(&mut reader)
+            .expect("UTF-8")
+            .lines()
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_reader_of_the_fifo_that_stops_makes_the_thread_wait_and_loses_no_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.fifo");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a FIFO");
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut reader = std::fs::OpenOptions::new();
+    let reader = (reader.read(true).custom_flags(flags).open(&path)).expect("a reader");
+    let dropped = Arc::new(AtomicU64::new(0));
+    let log = AccessLog::start(Some(&LogTarget::File(path)), dropped.clone()).expect("a log");
+    let mut logger = log.logger();
+    for _ in 0..1000 {
+        logger.write(&record(), &settings(false)); // twice and more what a pipe takes
+    }
+    drop(logger);
+    assert!(!log.close(Duration::from_millis(10)), "it waits");
+    let flags = rustix::fs::fcntl_getfl(&reader).expect("it is open");
+    rustix::fs::fcntl_setfl(&reader, flags - rustix::fs::OFlags::NONBLOCK).expect("it is open");
+    assert_eq!(
+        io::read_to_string(reader).expect("UTF-8").lines().count(),
+        1000
+    );
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
 }

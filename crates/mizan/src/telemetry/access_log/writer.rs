@@ -4,8 +4,12 @@ use super::AccessLogger;
 use crate::snapshot::LogTarget;
 use crate::telemetry::json::TimeText;
 use crate::telemetry::logging::OncePerSecond;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -163,10 +167,29 @@ fn open(target: &LogTarget) -> io::Result<Sink> {
     })
 }
 
-/// The error names the path: at start, reload and reopening nothing else would.
-fn append(path: &std::path::Path) -> io::Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+/// Opens without waiting, as for a FIFO until somebody reads it: the caller is the control loop. Writes may
+/// wait, since only the log's own thread does them. The error names the path: at start, reload and
+/// reopening nothing else would.
+fn append(path: &Path) -> io::Result<File> {
+    let opened = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .and_then(|file| {
+            fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+            Ok(file)
+        });
+    opened.map_err(|error| {
+        let is_fifo = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
+        let is_unread = is_fifo && error.raw_os_error() == Some(Errno::NXIO.raw_os_error());
+        let why = if is_unread {
+            "nobody reads this FIFO; start its reader first".to_owned()
+        } else {
+            error.to_string()
+        };
+        io::Error::new(error.kind(), format!("{}: {why}", path.display()))
+    })
 }
 
 struct Thread {
@@ -209,8 +232,8 @@ impl Thread {
         if let Err(error) = written {
             self.shared.dropped.fetch_add(lines, Ordering::Relaxed);
             static FAILED: OncePerSecond = OncePerSecond::new();
-            if FAILED.allow(crate::clock::now()).is_some() {
-                tracing::error!(%error, lines, "access log lines lost: cannot write");
+            if let Some(silent) = FAILED.allow(crate::clock::now()) {
+                tracing::error!(%error, lines, silent, "access log lines lost: cannot write");
             }
         }
     }

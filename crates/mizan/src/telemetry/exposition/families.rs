@@ -3,6 +3,7 @@
 use super::{Family, Kind, Samples, Scrape};
 use crate::telemetry::cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
 use crate::telemetry::histogram::Merged;
+use crate::telemetry::logging::dropped_lines;
 use crate::telemetry::metrics::{BackendTotals, Counter, ListenerCells, PoolCells};
 use mizan_core::pool::{BackendStatus, PoolStatus};
 use std::sync::atomic::Ordering;
@@ -121,6 +122,13 @@ pub const FAMILIES: &[Family] = &[
         labels: &["listener", "cause"],
         help: "Client connections that were not served.",
         write: connections_refused,
+    },
+    Family {
+        name: "mizan_log_dropped_lines_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Lines of Mizan's own log lost because standard error was not read or could not be written.",
+        write: |_, samples| samples.sample(&[], dropped_lines()),
     },
     Family {
         name: "mizan_own_answers_total",

@@ -2,9 +2,12 @@
 
 use super::client::{Client, Response};
 use super::{PATIENCE, Stop, eventually, locked};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -35,6 +38,15 @@ impl Mizan {
 
     /// The same with at most so many descriptors.
     pub(crate) fn start_limited(config: &str, descriptors_max: Option<usize>) -> Self {
+        Self::launch(config, descriptors_max, Stdio::piped())
+    }
+
+    /// The same with another standard error, which [`Mizan::log`] then does not see.
+    pub(crate) fn start_to(config: &str, standard_error: Stdio) -> Self {
+        Self::launch(config, None, standard_error)
+    }
+
+    fn launch(config: &str, descriptors_max: Option<usize>, standard_error: Stdio) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let (listen, listen2, health) = (free_address(), free_address(), free_address());
         let log = Arc::new(Mutex::new(String::new()));
@@ -66,11 +78,15 @@ impl Mizan {
         std::fs::write(&path, prelude.fill(config)).expect("the folder can be written");
         let mut child = command
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(standard_error)
             .spawn()
             .expect("mizan runs");
-        collect(child.stdout.take(), &log);
-        collect(child.stderr.take(), &log);
+        for output in [
+            child.stdout.take().map(OwnedFd::from),
+            child.stderr.take().map(OwnedFd::from),
+        ] {
+            output.into_iter().for_each(|output| collect(output, &log));
+        }
         let mut mizan = Self {
             child,
             directory,
@@ -347,11 +363,23 @@ pub(crate) fn free_address() -> SocketAddr {
     }
 }
 
-fn collect(output: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>) {
+/// A pipe that takes nothing more until it is read.
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let flags = fcntl_getfl(&writer).expect("it is open");
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).expect("it is open");
+    while writer.write(&[b'-'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, flags).expect("it is open");
+    (reader, writer)
+}
+
+fn collect(output: OwnedFd, log: &Arc<Mutex<String>>) {
     let log = Arc::clone(log);
-    let output = output.expect("it is piped");
     std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
+        for line in BufReader::new(File::from(output))
+            .lines()
+            .map_while(Result::ok)
+        {
             let mut log = locked(&log);
             log.push_str(&line);
             log.push('\n');
