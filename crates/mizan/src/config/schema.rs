@@ -95,7 +95,8 @@ impl Default for ReadOnlyBind {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Log {
-    /// Where the access log (one JSON object a line) goes: `off`, `stdout` or a file.
+    /// Where the access log (one JSON object a line) goes: `off`, `stdout`, a file, `syslog` (`/dev/log`) or
+    /// `syslog:/path`, as `local0.info`.
     pub(super) access: Text<LogChoice>,
     /// Whether query strings are logged.
     pub(super) query: bool,

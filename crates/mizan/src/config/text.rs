@@ -161,17 +161,25 @@ pub(super) type LogChoice = Option<LogTarget>;
 impl Meaning for LogChoice {
     const FORMAT: &'static str = "log_target";
     const WHAT: &'static str =
-        "\"off\", \"stdout\" or a file such as \"/var/log/mizan/access.log\"";
+        "\"off\", \"stdout\", \"syslog\" or a file such as \"/var/log/mizan/access.log\"";
 
     fn read(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(None),
             "stdout" => Ok(Some(LogTarget::Stdout)),
+            "syslog" => Ok(Some(LogTarget::Syslog(PathBuf::from("/dev/log")))),
             _ if text.starts_with('/') => Ok(Some(LogTarget::File(PathBuf::from(text)))),
-            _ => Err(did_you_mean(
-                format!("`{text}` is neither `off`, `stdout` nor an absolute path"),
-                super::suggest::nearest(text, ["off", "stdout"]),
-            )),
+            _ => match text.strip_prefix("syslog:") {
+                Some(path) if path.starts_with('/') => {
+                    Ok(Some(LogTarget::Syslog(PathBuf::from(path))))
+                }
+                _ => Err(did_you_mean(
+                    format!(
+                        "`{text}` is neither `off`, `stdout`, `syslog`, `syslog:/path` nor an absolute path"
+                    ),
+                    super::suggest::nearest(text, ["off", "stdout", "syslog"]),
+                )),
+            },
         }
     }
 }

@@ -55,6 +55,8 @@ pub enum LogTarget {
     Stdout,
     /// A file, opened for append; reopened at SIGUSR1.
     File(PathBuf),
+    /// The log daemon's socket: datagrams as of syslog(3).
+    Syslog(PathBuf),
 }
 
 /// The drain at SIGTERM.

@@ -5,6 +5,7 @@
 //! traffic matters more than its record. Authorization and cookies have no field here, so they cannot be
 //! logged; a query string is shown as `?-` unless the configuration asks for it.
 
+mod syslog;
 mod writer;
 
 use super::json::{TimeText, push_escaped, push_ms, push_number, push_string};

@@ -1,6 +1,7 @@
 //! The thread that writes the access log, and the handle that starts, turns and ends it.
 
 use super::AccessLogger;
+use super::syslog::Syslog;
 use crate::snapshot::LogTarget;
 use crate::telemetry::json::TimeText;
 use crate::telemetry::logging::OncePerSecond;
@@ -164,6 +165,7 @@ fn open(target: &LogTarget) -> io::Result<Sink> {
     Ok(match target {
         LogTarget::Stdout => Box::new(io::stdout()),
         LogTarget::File(path) => Box::new(append(path)?),
+        LogTarget::Syslog(path) => Box::new(Syslog::open(path)?),
     })
 }
 
