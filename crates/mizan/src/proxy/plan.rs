@@ -10,6 +10,7 @@ use crate::h1::request::{self, RequestHead};
 use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
 use crate::snapshot::{HashKey, Listener, Pool};
+use mizan_core::policy::stable_hash;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -293,18 +294,19 @@ fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
     split.choose(point)
 }
 
-/// FNV-1a over the key's bytes, then mixed (the finalizer of MurmurHash3): a key must go the same way in every
-/// instance and version. `None` if the request has no such key.
+/// The hash of a request's key: the same in every instance and version. `None` if the request has no such key.
 fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
     match key {
         HashKey::ClientAddress => match view.client? {
-            IpAddr::V4(address) => Some(hash(&address.octets())),
-            IpAddr::V6(address) => Some(hash(&address.octets())),
+            IpAddr::V4(address) => Some(stable_hash(&address.octets())),
+            IpAddr::V6(address) => Some(stable_hash(&address.octets())),
         },
-        HashKey::Header(name) => view.header(name).map(hash),
-        HashKey::Path => Some(hash(view.path.as_bytes())),
-        HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(hash),
-        HashKey::Cookie(name) => parameter(view.header("cookie")?, b';', name.as_bytes()).map(hash),
+        HashKey::Header(name) => view.header(name).map(stable_hash),
+        HashKey::Path => Some(stable_hash(view.path.as_bytes())),
+        HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(stable_hash),
+        HashKey::Cookie(name) => {
+            parameter(view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
+        }
     }
 }
 
@@ -316,15 +318,6 @@ fn parameter<'t>(text: &'t [u8], separator: u8, name: &[u8]) -> Option<&'t [u8]>
             part.strip_prefix(name)
                 .and_then(|rest| rest.strip_prefix(b"="))
         })
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    sum ^ (sum >> 33)
 }
 
 /// The target for the backend after a rewrite, query included. What the rewrite yields is made a valid target.
