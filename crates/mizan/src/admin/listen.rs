@@ -4,6 +4,7 @@
 
 use super::AdminState;
 use super::api;
+use super::bounded::{Bounded, Scraper};
 use super::guard::{Caller, Guard};
 use crate::snapshot::{AdminBind, Settings};
 use axum::{Extension, Router};
@@ -27,6 +28,9 @@ const CONNECTIONS_MAX: usize = 256;
 
 /// A caller must send a request's head within this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A caller must take an answer within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What callers have to end when the process does.
 const GRACE: Duration = Duration::from_secs(1);
@@ -208,11 +212,13 @@ impl Accepting {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
+                let stream = Bounded::new(stream, ANSWER_TIMEOUT);
                 Ok((Box::new(stream), Caller::Token(peer)))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 let caller = Caller::User(stream.peer_cred()?.uid());
+                let stream = Bounded::new(stream, ANSWER_TIMEOUT);
                 Ok((Box::new(stream), caller))
             }
         }
@@ -237,6 +243,7 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
 /// Accepts and serves, one task a caller.
 async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let scrapers = Arc::new(Semaphore::new(api::SCRAPERS_MAX));
     let mut callers = JoinSet::new();
     let accepting = async {
         loop {
@@ -245,12 +252,9 @@ async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>)
             };
             match socket.next().await {
                 Ok((stream, caller)) => {
-                    callers.spawn(converse(
-                        stream,
-                        router.clone().layer(Extension(caller)),
-                        stop.clone(),
-                        permit,
-                    ));
+                    let scraper = Extension(Scraper::new(&scrapers));
+                    let router = router.clone().layer(Extension(caller)).layer(scraper);
+                    callers.spawn(converse(stream, router, stop.clone(), permit));
                 }
                 Err(error) => {
                     // Out of descriptors, most likely: waiting is all that helps.
