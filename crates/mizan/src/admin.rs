@@ -8,12 +8,14 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `listen` | sockets: opened before anything is served, closed and removed at the end |
+//! | `bounded` | what one caller may take of time and places |
 //! | `guard` | who may call, and how a write must look |
 //! | `api` | paths and what they do |
 //! | [`view`] | what the API says, in types that the command line reads too |
 //! | [`openapi`] | the API's description, made from those types |
 
 mod api;
+mod bounded;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod guard;

@@ -4,6 +4,7 @@
 //! generation with `If-Match`. Errors are `{code, message, path}`.
 
 use super::AdminState;
+use super::bounded::Scraper;
 use super::guard::{Caller, Guard, guard};
 use super::openapi;
 use super::view::{
@@ -25,6 +26,9 @@ use std::sync::Arc;
 
 /// Largest body of a write; none needs one today.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Connections that read metrics, at once on one socket; the other places are for probes and operators.
+pub(super) const SCRAPERS_MAX: usize = 32;
 
 pub(super) fn routes(rule: Guard, current: &Arc<Current>) -> Router<AdminState> {
     let rule = (rule, Arc::clone(current));
@@ -89,7 +93,19 @@ async fn ready(State(state): State<AdminState>) -> (StatusCode, String) {
     (code, format!("{phase}\n"))
 }
 
-async fn metrics(State(state): State<AdminState>) -> Response {
+async fn metrics(
+    State(state): State<AdminState>,
+    Extension(scraper): Extension<Scraper>,
+) -> Response {
+    if !scraper.enter() {
+        let refused = ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too_many_scrapers",
+            format!("{SCRAPERS_MAX} connections read metrics already"),
+            "/metrics",
+        );
+        return ([(header::CONNECTION, "close")], refused).into_response();
+    }
     let text = exposition::render(&state.metrics, &state.current.load(), clock::now());
     ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
 }

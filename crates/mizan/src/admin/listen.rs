@@ -4,8 +4,11 @@
 
 use super::AdminState;
 use super::api;
+use super::bounded::{Bounded, Scraper};
 use super::guard::{Caller, Guard};
+use crate::clock;
 use crate::snapshot::{AdminBind, Settings};
+use crate::telemetry::OncePerSecond;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,6 +30,13 @@ const CONNECTIONS_MAX: usize = 256;
 
 /// A caller must send a request's head within this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A caller must take an answer within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Between two tries to accept when that fails: the first time, and at most.
+const REST: Duration = Duration::from_millis(100);
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// What callers have to end when the process does.
 const GRACE: Duration = Duration::from_secs(1);
@@ -208,11 +218,13 @@ impl Accepting {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
+                let stream = Bounded::new(stream, ANSWER_TIMEOUT);
                 Ok((Box::new(stream), Caller::Token(peer)))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 let caller = Caller::User(stream.peer_cred()?.uid());
+                let stream = Bounded::new(stream, ANSWER_TIMEOUT);
                 Ok((Box::new(stream), caller))
             }
         }
@@ -237,25 +249,26 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
 /// Accepts and serves, one task a caller.
 async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let scrapers = Arc::new(Semaphore::new(api::SCRAPERS_MAX));
     let mut callers = JoinSet::new();
     let accepting = async {
+        let mut rest = REST;
         loop {
             let Ok(permit) = permits.clone().acquire_owned().await else {
                 return;
             };
             match socket.next().await {
                 Ok((stream, caller)) => {
-                    callers.spawn(converse(
-                        stream,
-                        router.clone().layer(Extension(caller)),
-                        stop.clone(),
-                        permit,
-                    ));
+                    rest = REST;
+                    let scraper = Extension(Scraper::new(&scrapers));
+                    let router = router.clone().layer(Extension(caller)).layer(scraper);
+                    callers.spawn(converse(stream, router, stop.clone(), permit));
                 }
                 Err(error) => {
+                    say_not_accepted(&error);
                     // Out of descriptors, most likely: waiting is all that helps.
-                    tracing::warn!(%error, "an admin connection was not accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(rest).await;
+                    rest = (rest * 2).min(REST_MAX);
                 }
             }
             while callers.try_join_next().is_some() {}
@@ -267,6 +280,13 @@ async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>)
     }
     let ending = async { while callers.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(GRACE, ending).await;
+}
+
+fn say_not_accepted(error: &io::Error) {
+    static SAID: OncePerSecond = OncePerSecond::new();
+    if let Some(silent) = SAID.allow(clock::now()) {
+        tracing::warn!(%error, silent, "an admin connection was not accepted");
+    }
 }
 
 /// Returns when the process ends its admin side, or is gone.

@@ -121,7 +121,7 @@ const OPERATIONS: &[Operation] = &[
         id: "metrics",
         summary: "Metrics in Prometheus' text format; see docs/metrics.md. On the metrics address.",
         answer: Answer::Text("text/plain"),
-        errors: &[],
+        errors: &[("503", "Too many connections read metrics already.")],
     },
 ];
 

@@ -368,6 +368,38 @@ async fn metrics_share_the_health_address() {
 }
 
 #[tokio::test]
+async fn scrapers_take_no_place_from_probes_and_give_theirs_back() {
+    let running = Running::start();
+    let address = running.addresses[1];
+    let scrape = request("GET /metrics", &[]);
+    let mut silent = Vec::new();
+    for _ in 0..super::api::SCRAPERS_MAX {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let kept = scrape.replace("connection: close", "connection: keep-alive");
+        stream.write_all(kept.as_bytes()).await.expect("sent");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.expect("an answer");
+        assert_eq!(&status, b"HTTP/1.1 200");
+        silent.push(stream);
+    }
+    let refused = tcp(address, &scrape).await;
+    assert_eq!(
+        (refused.status, &*refused.code()),
+        (503, "too_many_scrapers")
+    );
+    // On a connection that asks for no end, it ends all the same.
+    let kept = scrape.replace("connection: close", "connection: keep-alive");
+    assert_eq!(tcp(address, &kept).await.status, 503);
+    let ready = tcp(address, &request("GET /readyz", &[])).await;
+    assert_eq!(ready.status, 200);
+    drop(silent);
+    while tcp(address, &scrape).await.status != 200 {
+        tokio::task::yield_now().await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn the_description_is_complete() {
     let running = Running::start();
     let document: Value = unix(&running, "GET /v1/openapi.json").await.json();

@@ -301,9 +301,10 @@ impl Acceptor {
 
     fn say_no_descriptors(&self) {
         static SAID: OncePerSecond = OncePerSecond::new();
-        if SAID.allow(crate::clock::now()).is_some() {
+        if let Some(silent) = SAID.allow(crate::clock::now()) {
             tracing::error!(
                 bind = %self.bind,
+                silent,
                 "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)"
             );
         }

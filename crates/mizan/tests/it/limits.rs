@@ -1,6 +1,7 @@
 //! Limits: what is over one is answered or cut, and nobody else is harmed.
 
 use crate::support::*;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 fn start(listener: &str, pool: &str, backend: &Backend) -> Mizan {
@@ -532,4 +533,24 @@ fn the_last_answer_of_a_connection_reaches_a_client_that_goes_on_sending() {
         assert_eq!((rest.len(), ended), (0, Ok(())));
     }
     assert_eq!(backend.requests(), 20);
+}
+
+#[test]
+fn when_descriptors_have_run_out_the_admin_socket_says_so_once_a_second() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start_limited(&config("", "", &[backend.address()]), Some(100));
+    // More than it can accept; the kernel keeps the rest.
+    let connect = |_| UnixStream::connect(mizan.directory().join("admin.sock"));
+    let callers: Result<Vec<_>, _> = (0..150).map(connect).collect();
+    let said = || {
+        let log = mizan.log();
+        log.matches("an admin connection was not accepted").count()
+    };
+    eventually(PATIENCE, "it says so", || said() > 0);
+    pass(Duration::from_secs(2));
+    assert!(said() <= 4, "said {} times", said());
+    drop(callers.expect("connected"));
+    eventually(PATIENCE, "it accepts again", || {
+        mizan.command(&["status"]).status.success()
+    });
 }
