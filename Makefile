@@ -12,7 +12,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup lab lint fmt clippy doc deny test test-rust test-long suites suites-short \
-	fuzz bench bench-full bench-setup release release-lto
+	fuzz deb bench bench-full bench-setup release release-lto
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -62,6 +62,9 @@ suites-short: release
 
 fuzz: ## coverage-guided fuzzing of the HTTP/1 parsers, FUZZ_SECONDS each
 	fuzz/run.sh $(FUZZ_SECONDS)
+
+deb: release-lto ## a Debian package, in target/
+	packaging/debian/build.sh $(TARGET_DIR)/release-lto/mizan $(TARGET_DIR)
 
 bench-setup:
 	bench/setup.sh

@@ -60,6 +60,76 @@ fn committed_references_are_those_of_the_code() {
 }
 
 #[test]
+fn manual_pages_and_completions_come_from_the_commands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("text");
+    let made = mizan(&["generate", "man", path]);
+    assert_eq!(made.status.code(), Some(0), "{}", out(&made));
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+    assert!(
+        page("mizan.1").contains("mizan\\-drain(1)"),
+        "{}",
+        page("mizan.1")
+    );
+    assert!(page("mizan-drain.1").contains("\\-\\-timeout"));
+    assert!(
+        !folder.path().join("mizan-lab-backend.1").exists(),
+        "a hidden command"
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let made = mizan(&["generate", shell]);
+        let text = out(&made);
+        assert!(
+            text.contains("undrain") && text.contains("mizan"),
+            "{shell}"
+        );
+    }
+    assert_eq!(mizan(&["generate", "man"]).status.code(), Some(2));
+    assert_eq!(
+        mizan(&["generate", "man", "/nowhere"]).status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn the_debian_package_holds_the_program_its_pages_and_its_unit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian/build.sh");
+    let built = std::process::Command::new(script)
+        .args([Path::new(env!("CARGO_BIN_EXE_mizan")), folder.path()])
+        .env("DEB_COMPRESSION", "none")
+        .output()
+        .expect("the script runs");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let package = String::from_utf8_lossy(&built.stdout).trim().to_owned();
+    let dpkg = |flag: &str| {
+        let said = std::process::Command::new("dpkg-deb")
+            .args([flag, &package])
+            .output();
+        String::from_utf8_lossy(&said.expect("dpkg-deb runs").stdout).into_owned()
+    };
+    let held = dpkg("--contents");
+    for path in [
+        "./usr/bin/mizan",
+        "./lib/systemd/system/mizan.service",
+        "./usr/share/man/man1/mizan-serve.1.gz",
+        "./usr/share/bash-completion/completions/mizan",
+        "./etc/mizan/",
+    ] {
+        assert!(held.contains(path), "{path} is not in\n{held}");
+    }
+    assert!(
+        dpkg("--info").contains("Depends: libc6 (>= 2."),
+        "{}",
+        dpkg("--info")
+    );
+}
+
+#[test]
 fn a_good_file_shows_its_routes_in_matching_order() {
     let (code, text) = check(GOOD, &[]);
     assert_eq!(code, Some(0), "{text}");
