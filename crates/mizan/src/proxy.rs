@@ -1,7 +1,7 @@
 //! The data path, from a client's socket to a backend's and back.
 //!
 //! ```text
-//! listen ─▶ connection ─▶ exchange ─▶ plan ─▶ forward ─▶ attempt ─▶ relay ─▶ record
+//! listen ─▶ connection ─▶ exchange ─▶ plan ─▶ forward ─▶ response_head ─▶ relay ─▶ record
 //!           (idle)        (burst)     route    pick       upload     splice
 //!                             │       └──▶ answer (Mizan's own)
 //!                             └── h1: the codec, bytes in and bytes out
@@ -11,7 +11,6 @@
 //! survives a dead store and a bad file by construction.
 
 mod answer;
-mod attempt;
 mod body;
 mod buffer;
 mod connection;
@@ -26,6 +25,7 @@ mod plan;
 mod queue;
 mod record;
 mod relay;
+mod response_head;
 mod splice;
 mod sys;
 mod timer;

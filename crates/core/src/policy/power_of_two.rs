@@ -78,9 +78,9 @@ impl PowerOfTwo {
         random: &mut u64,
         but: Option<usize>,
     ) -> Option<usize> {
-        for attempt in 0..DRAWS {
+        for draw in 0..DRAWS {
             *random = mix(*random);
-            let index = if attempt < DRAWS_WEIGHTED {
+            let index = if draw < DRAWS_WEIGHTED {
                 self.draw(*random)
             } else {
                 self.slots[below(*random, self.slots.len())].own as usize

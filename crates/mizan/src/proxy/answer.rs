@@ -5,7 +5,7 @@ use super::error::{self, Reason};
 use super::exchange::After;
 use super::headers;
 use super::plan::Plan;
-use super::record::Outcome;
+use super::record::Record;
 use super::worker::Worker;
 use crate::clock;
 use crate::h1::Framing;
@@ -45,7 +45,7 @@ pub(super) async fn send(
     route: Option<&Arc<Route>>,
     reason: Reason,
     keep: bool,
-    outcome: &mut Outcome<'_>,
+    outcome: &mut Record<'_>,
 ) -> After {
     outcome.reason = Some(reason);
     if reason == Reason::ClientGone || reason == Reason::SendTimeout {

@@ -5,7 +5,7 @@ use super::connection::{BURST, Downstream, Next};
 use super::error::Reason;
 use super::forward;
 use super::plan::{self, Decision, Plan};
-use super::record::{self, Outcome};
+use super::record::{self, Record};
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::h1::HeadError;
@@ -171,7 +171,7 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
     let in_force = settle(down, worker).0;
     let started = clock::now();
     let plan = Plan::new(Vec::new());
-    let mut outcome = Outcome::new(
+    let mut outcome = Record::new(
         started,
         down.input.as_ref().map_or(0, |input| input.len() as u64),
     );
@@ -213,7 +213,7 @@ async fn exchange(
     let (in_force, gone) = settle(down, worker);
     record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
-    let mut outcome = Outcome::new(started, 0);
+    let mut outcome = Record::new(started, 0);
     outcome.decided = decided;
     let decision = match &down.input {
         Some(input) => plan::decide(input.unread(), down, worker, &in_force, &mut plan),

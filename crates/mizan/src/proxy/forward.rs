@@ -1,14 +1,14 @@
 //! The life of a forwarded request: pick → connect or reuse → send → response head → retry or relay → observe.
 
 use super::answer;
-use super::attempt::{self, Deadlines};
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
 use super::plan::{self, Plan};
 use super::queue;
-use super::record::Outcome;
+use super::record::Record;
 use super::relay;
+use super::response_head::{self, Deadlines};
 use super::upload::Upload;
 use super::upstream::{self, End, Upstream};
 use super::worker::{InForce, Worker};
@@ -18,7 +18,7 @@ use crate::snapshot::{Pool, Waiters};
 use crate::telemetry::cause::{Cause, RetryCause};
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
-use mizan_core::pool::{Claim, NoPick, Outcome as Observed, Pick};
+use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
 use mizan_core::time::Instant;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub(super) async fn forward<'s>(
     in_force: &'s InForce,
     plan: &'s Plan,
     (route, pool): (&'s Arc<Route>, &'s Arc<Pool>),
-    outcome: &mut Outcome<'s>,
+    outcome: &mut Record<'s>,
 ) -> After {
     let deadlines = Deadlines::new(down, pool, &route.timeouts);
     let request = Request {
@@ -129,7 +129,7 @@ async fn tries<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
     upload: &mut Upload,
-    outcome: &mut Outcome<'s>,
+    outcome: &mut Record<'s>,
 ) -> Result<After, Reason> {
     let pool = request.pool;
     let mut tried = Tried::default();
@@ -208,7 +208,7 @@ async fn one_try<'s>(
     request: &Request<'s>,
     upload: &mut Upload,
     (backend, started): (&Backend, Instant),
-    (outcome, may_retry): (&mut Outcome<'s>, bool),
+    (outcome, may_retry): (&mut Record<'s>, bool),
 ) -> Result<After, Failed> {
     let mut up = match connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
@@ -220,7 +220,8 @@ async fn one_try<'s>(
             });
         }
     };
-    let answered = attempt::response(down, request, upload, &mut up, (outcome, may_retry)).await;
+    let answered =
+        response_head::response(down, request, upload, &mut up, (outcome, may_retry)).await;
     let mut response = match answered {
         Ok(response) => response,
         Err(failed) => {
@@ -356,18 +357,15 @@ fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, sta
     let now = clock::now();
     let elapsed = now.saturating_since(started);
     let observed = match (reason, reason.failure()) {
-        (Reason::RetryStatus(status), _) if status >= 500 => Observed::ServerError {
+        (Reason::RetryStatus(status), _) if status >= 500 => Outcome::ServerError {
             status,
             latency: elapsed,
         },
-        (Reason::RetryStatus(_), _) => Observed::Success { latency: elapsed },
-        (_, Some(failure)) => Observed::Failure(failure),
-        (_, None) => Observed::Aborted,
+        (Reason::RetryStatus(_), _) => Outcome::Success { latency: elapsed },
+        (_, Some(failure)) => Outcome::Failure(failure),
+        (_, None) => Outcome::Aborted,
     };
-    if matches!(
-        observed,
-        Observed::ServerError { .. } | Observed::Failure(_)
-    ) {
+    if matches!(observed, Outcome::ServerError { .. } | Outcome::Failure(_)) {
         request.worker.upstreams.failed(request.pool, backend);
     }
     request.pool.core.observe(now, backend, observed);
@@ -381,9 +379,9 @@ fn observe_answer(
 ) {
     let observed = if status >= 500 {
         request.worker.upstreams.failed(request.pool, backend);
-        Observed::ServerError { status, latency }
+        Outcome::ServerError { status, latency }
     } else {
-        Observed::Success { latency }
+        Outcome::Success { latency }
     };
     request.pool.core.observe(now, backend, observed);
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// What became of a request.
 #[derive(Debug)]
-pub(super) struct Outcome<'s> {
+pub(super) struct Record<'s> {
     /// The head's first byte.
     pub(super) started: Instant,
     /// The head's last byte.
@@ -42,7 +42,7 @@ pub(super) struct Outcome<'s> {
     pub(super) place: Place,
 }
 
-impl Outcome<'_> {
+impl Record<'_> {
     pub(super) fn new(started: Instant, bytes_in: u64) -> Self {
         Self {
             started,
@@ -81,7 +81,7 @@ pub(super) fn finished(
     worker: &Rc<Worker>,
     in_force: &InForce,
     plan: &Plan,
-    outcome: &Outcome<'_>,
+    outcome: &Record<'_>,
 ) {
     let ended = outcome.ended.unwrap_or_else(clock::now);
     let duration = ended.saturating_since(outcome.started);

@@ -56,6 +56,7 @@ pub(crate) const FUNCTION_LINES_MAX: usize = 70;
 
 /// Words that have another name in `docs/lexicon.md`, or none at all because they name nothing.
 const BANNED_WORDS: &[&str] = &[
+    "attempt",
     "cluster",
     "endpoint",
     "frontend",

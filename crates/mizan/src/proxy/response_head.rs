@@ -6,7 +6,7 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::{Failed, Request};
 use super::headers::{self, ResponseChange};
-use super::record::Outcome;
+use super::record::Record;
 use super::relay::{Head, Response};
 use super::transport::Transport;
 use super::upload::{Progress, Upload};
@@ -60,7 +60,7 @@ pub(super) async fn response(
     request: &Request<'_>,
     upload: &mut Upload,
     up: &mut Upstream<'_>,
-    (outcome, may_retry): (&mut Outcome<'_>, bool),
+    (outcome, may_retry): (&mut Record<'_>, bool),
 ) -> Result<Response, Failed> {
     let plan = request.plan;
     let mut wait = Wait::new(down, request);
