@@ -173,6 +173,7 @@ async fn start(
         access_log,
         fleet,
         control: Arc::clone(&control),
+        retired: Vec::new(),
         refused: None,
     };
     let cut = drive::drive(&mut parts, signals, inbox).await;

@@ -1,7 +1,7 @@
 //! The control loop: signals, file changes, reloads, the clocks of the pools, and the drain.
 
 use super::control::ReloadRequest;
-use super::reload::{Parts, Reloads};
+use super::reload::{Parts, Reloads, Retired};
 use super::resolve;
 use crate::admin::{Control, Phase};
 use crate::clock;
@@ -68,6 +68,7 @@ pub(super) async fn drive(
                     reloads.ask(parts, None);
                 }
                 reloads.give_up(now, parts).await;
+                parts.retired.retain(Retired::is_needed);
             }
         }
         let waited_for = parts.fleet.shared.connections() as u64;

@@ -8,11 +8,15 @@ use crate::clock;
 use crate::config::{self, Diagnostic, Running, Source};
 use crate::snapshot::{Bind, Current, Settings, Snapshot};
 use crate::telemetry::logging::chain;
+use crate::telemetry::metrics::Series;
 use crate::telemetry::{AccessLog, Metrics, ReloadResult};
 use mizan_core::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+
+/// How far the threads that read configurations and resolve names stand back, as of nice(1).
+const NICE: i32 = 10;
 
 /// Reading a configuration takes no longer.
 const READ_MAX: Duration = Duration::from_secs(30);
@@ -27,8 +31,22 @@ pub(super) struct Parts {
     pub(super) access_log: Arc<AccessLog>,
     pub(super) fleet: Fleet,
     pub(super) control: Arc<AppControl>,
+    pub(super) retired: Vec<Retired>,
     /// What was refused last: its digest, and what was said of it.
     pub(super) refused: Option<(u64, String)>,
+}
+
+/// What was in force before. It is kept until no request needs it any more, so that it is taken down here: on a worker
+/// that would be a pause of milliseconds.
+pub(super) struct Retired {
+    _series: Arc<Series>,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Retired {
+    pub(super) fn is_needed(&self) -> bool {
+        Arc::strong_count(&self.snapshot) > 1
+    }
 }
 
 /// Why a reload puts nothing into force.
@@ -76,7 +94,11 @@ impl Reloads {
         let options = parts.options.clone();
         let previous = parts.current.load();
         self.reading = Some(Reading {
-            task: tokio::task::spawn_blocking(move || read_again(&options, &previous)),
+            task: tokio::task::spawn_blocking(move || {
+                // Traffic comes first: on few cores the compiler of a large file would be felt.
+                let _ = rustix::process::setpriority_process(None, NICE);
+                read_again(&options, &previous)
+            }),
             since: clock::now(),
             asked: std::mem::take(&mut self.asked),
         });
@@ -166,7 +188,14 @@ async fn put_into_force(parts: &mut Parts, compiled: Compiled, opened: Opened) -
     parts.fleet.close(stays).await;
     let snapshot = Arc::new(snapshot);
     activate(&snapshot);
+    let previous = parts.current.load();
+    let series = parts.fleet.shared.series(&previous);
+    parts.fleet.shared.series(&snapshot);
     parts.current.publish(Arc::clone(&snapshot));
+    parts.retired.push(Retired {
+        _series: series,
+        snapshot: previous,
+    });
     parts.fleet.refresh().await;
     parts.fleet.listen(opened);
     parts.refused = None;

@@ -76,7 +76,9 @@ impl Shared {
             .sum()
     }
 
-    fn series(&self, snapshot: &Snapshot) -> Arc<Series> {
+    /// The series of `snapshot`, made if they are not. Whoever publishes a snapshot asks for them first, so that no
+    /// worker has to make those of thousands of routes between two requests.
+    pub fn series(&self, snapshot: &Snapshot) -> Arc<Series> {
         let mut made = self
             .series
             .lock()
