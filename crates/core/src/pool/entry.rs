@@ -147,7 +147,12 @@ impl Entry {
         }
         if passed {
             self.probe_passed(context);
-        } else if !elsewhere {
+        } else if elsewhere {
+            // It lives, but whether its own port takes connections again only a request can show.
+            if self.health.health() == Health::Up {
+                self.refusal.set_probed(context.now, false);
+            }
+        } else {
             self.ejector.probe_failed();
             if refused {
                 self.ejector.refused();

@@ -96,13 +96,14 @@ pub(super) fn report(
 impl Control for AppControl {
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>> {
         let requests = self.requests.clone();
-        let last = self.last_reload();
+        let generation = self.last_reload().generation;
         Box::pin(async move {
             let (done, answer) = oneshot::channel();
+            let stopping = || super::reload::failure(generation, "the process is stopping");
             if requests.send(done).await.is_err() {
-                return last;
+                return stopping();
             }
-            answer.await.unwrap_or(last)
+            answer.await.unwrap_or_else(|_| stopping())
         })
     }
 

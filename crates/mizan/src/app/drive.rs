@@ -64,7 +64,7 @@ pub(super) async fn drive(
                 let now = clock::now();
                 tick_pools(&parts.current.load(), now);
                 names.tick(now, parts).await;
-                if files.changed(now, parts) {
+                if files.changed(now, parts).await {
                     reloads.ask(parts, None);
                 }
                 reloads.give_up(now, parts).await;
@@ -143,31 +143,52 @@ pub(super) fn log_events(pool: &str, events: Vec<Event>) {
     }
 }
 
-/// Watches the configuration's files.
+/// Watches the configuration's files. They are looked at on a thread that may block: a dead network file system
+/// holds up nothing else.
 struct Files {
-    watch: config::Watch,
+    watch: Option<config::Watch>,
+    looking: Option<JoinHandle<(config::Watch, bool)>>,
     looked: Instant,
     /// A change was seen, last at this time.
     pending: Option<Instant>,
 }
 
 impl Files {
+    /// Looks for the first time, so that what changes from here on is seen.
     fn new(parts: &Parts) -> Self {
+        let main = parts.options.config.clone();
         Self {
-            watch: config::Watch::new(&parts.options.config),
+            watch: None,
+            looking: Some(tokio::task::spawn_blocking(move || {
+                (config::Watch::new(&main), false)
+            })),
             looked: clock::now(),
             pending: None,
         }
     }
 
     /// Whether the files have changed and come to rest.
-    fn changed(&mut self, now: Instant, parts: &Parts) -> bool {
-        if !parts.current.load().settings.reload_watch || now.saturating_since(self.looked) < LOOK {
+    async fn changed(&mut self, now: Instant, parts: &Parts) -> bool {
+        if !parts.current.load().settings.reload_watch {
             return false;
         }
-        self.looked = now;
-        if self.watch.changed() {
-            self.pending = Some(now);
+        if let Some(task) = self.looking.take_if(|task| task.is_finished()) {
+            // Finished, so this does not wait.
+            if let Ok((watch, has_changed)) = task.await {
+                self.watch = Some(watch);
+                if has_changed {
+                    self.pending = Some(now);
+                }
+            }
+        }
+        if now.saturating_since(self.looked) >= LOOK
+            && let Some(mut watch) = self.watch.take()
+        {
+            self.looked = now;
+            self.looking = Some(tokio::task::spawn_blocking(move || {
+                let has_changed = watch.changed();
+                (watch, has_changed)
+            }));
         }
         let rests = self
             .pending
@@ -227,6 +248,7 @@ impl Names {
                 .collect();
             if !pools.is_empty() {
                 self.running = Some(tokio::task::spawn_blocking(move || {
+                    super::reload::stand_back();
                     pools.into_iter().map(resolved).collect()
                 }));
             }

@@ -131,15 +131,19 @@ impl Fleet {
             .into_iter()
             .partition(|listener| keep(&listener.bind));
         self.open = kept;
-        for listener in closed {
-            // No new connection may come to a queue that is being emptied. TCP has no way to say so (the kernel resets
-            // what comes between the last accept and the close); a path can be taken away first.
+        // No new connection may come to a queue that is being emptied: a path is taken away first, and a TCP listener
+        // keeps new ones out by itself.
+        for listener in &closed {
             if let Bind::Unix(path) = &listener.bind {
                 let _ = std::fs::remove_file(path);
             }
-            self.ask_all(|done| Message::Unlisten(listener.bind.clone(), done))
-                .await;
         }
+        // All at once: each waits a little for handshakes that are under way.
+        let mut answers = Vec::new();
+        for listener in closed {
+            answers.extend(self.send_all(|done| Message::Unlisten(listener.bind.clone(), done)));
+        }
+        all(answers).await;
     }
 
     /// Returns when every worker uses the snapshot in force for its next requests.
@@ -148,6 +152,14 @@ impl Fleet {
     }
 
     async fn ask_all(&self, message: impl Fn(oneshot::Sender<()>) -> Message) {
+        all(self.send_all(message)).await;
+    }
+
+    /// Tells all workers; what they will answer.
+    fn send_all(
+        &self,
+        message: impl Fn(oneshot::Sender<()>) -> Message,
+    ) -> Vec<oneshot::Receiver<()>> {
         let mut answers = Vec::new();
         for mailbox in &self.shared.mailboxes {
             let (done, answer) = oneshot::channel();
@@ -155,9 +167,7 @@ impl Fleet {
                 answers.push(answer);
             }
         }
-        for answer in answers {
-            let _ = answer.await;
-        }
+        answers
     }
 
     /// From now on answers carry `Connection: close`.
@@ -173,6 +183,13 @@ impl Fleet {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+/// Waits until all are answered; a worker that is gone counts as one that has.
+async fn all(answers: Vec<oneshot::Receiver<()>>) {
+    for answer in answers {
+        let _ = answer.await;
     }
 }
 

@@ -95,8 +95,7 @@ impl Reloads {
         let previous = parts.current.load();
         self.reading = Some(Reading {
             task: tokio::task::spawn_blocking(move || {
-                // Traffic comes first: on few cores the compiler of a large file would be felt.
-                let _ = rustix::process::setpriority_process(None, NICE);
+                stand_back();
                 read_again(&options, &previous)
             }),
             since: clock::now(),
@@ -151,6 +150,11 @@ impl Reloads {
             self.finish(parts, Err(failed)).await;
         }
     }
+}
+
+/// Traffic comes before what this thread does: on few cores the compiler of a large file would be felt.
+pub(super) fn stand_back() {
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// All that can fail comes before the first change.
@@ -257,7 +261,7 @@ fn refuse(parts: &mut Parts, digest: u64, report: ReloadReport) -> ReloadReport 
 }
 
 /// A refusal for a reason outside the file.
-fn failure(generation: u64, message: &str) -> ReloadReport {
+pub(super) fn failure(generation: u64, message: &str) -> ReloadReport {
     let mut report = control::report(ReloadResult::Refused, generation, &[], &[]);
     report.text = message.to_owned();
     report.problems = vec![Problem::without_place("reload", message)];

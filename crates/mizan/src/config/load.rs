@@ -144,6 +144,8 @@ fn paths(main: &Path) -> Vec<PathBuf> {
     }
     for source in &sources {
         for (_, keys, value) in tree::strings(&source.text) {
+            // In the order in which the loader puts them in: a variable may hold `file:`, and a path variables.
+            let value = with_variables(&value, &|name| std::env::var(name).ok()).unwrap_or(value);
             if let Some(file) = file_value(&keys, &value) {
                 paths.push(beside(&source.path, file));
             }

@@ -4,8 +4,9 @@ use super::field::{self, Field};
 use super::{FIELDS_MAX, HeadError};
 use arrayvec::ArrayVec;
 
-/// Most names that `Connection` may list.
-const OPTIONS_MAX: usize = 16;
+/// Most members that `Connection` may have over all its lines, empty ones too: each field of the head is looked for
+/// among them.
+const OPTIONS_MAX: usize = 32;
 
 /// One field line.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,8 @@ pub type Lines<'b> = ArrayVec<Line<'b>, FIELDS_MAX>;
 pub(super) struct Options {
     close: bool,
     keep_alive: bool,
-    names: usize,
+    has_names: bool,
+    members: usize,
 }
 
 impl Options {
@@ -46,15 +48,17 @@ impl Options {
     /// # Errors
     /// If there are more than anybody needs.
     pub(super) fn note(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        self.members += 1 + value.iter().filter(|byte| **byte == b',').count();
+        if self.members > OPTIONS_MAX {
+            return Err(HeadError::ConnectionOptions);
+        }
         for option in field::list(value) {
             if option.eq_ignore_ascii_case(b"close") {
                 self.close = true;
             } else if option.eq_ignore_ascii_case(b"keep-alive") {
                 self.keep_alive = true;
-            } else if self.names == OPTIONS_MAX {
-                return Err(HeadError::ConnectionOptions);
             } else {
-                self.names += 1;
+                self.has_names = true;
             }
         }
         Ok(())
@@ -67,7 +71,7 @@ impl Options {
 
     /// Whether one of `lines` lists `name` as a field of this hop only.
     pub(super) fn lists(self, lines: &[Line<'_>], name: &[u8]) -> bool {
-        self.names > 0
+        self.has_names
             && lines
                 .iter()
                 .filter(|line| line.field == Field::Connection)

@@ -99,6 +99,11 @@ fn framing_that_two_parsers_could_read_differently_is_refused() {
         ("Transfer-Encoding : chunked", HeadError::Field),
         ("X: a\r\n folded", HeadError::Field),
         ("Expect: 200-ok", HeadError::Expectation),
+        // Each field of a head is looked for among them.
+        (
+            "Connection: x,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,",
+            HeadError::ConnectionOptions,
+        ),
         ("Host: b", HeadError::HostRepeated),
     ] {
         assert_eq!(refused(fields), error, "{fields:?}");

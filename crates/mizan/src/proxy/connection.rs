@@ -224,6 +224,10 @@ async fn linger(down: &mut Downstream, worker: &Rc<Worker>) {
             return;
         }
         dropped += read as u64;
+        tokio::task::coop::consume_budget().await;
+        if down.timer.is_expired() {
+            return;
+        }
     }
 }
 

@@ -46,6 +46,8 @@ pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
             down.input = None;
         }
         down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.idle);
+        // Who pipelines without end gets its turn as everybody else does.
+        tokio::task::coop::consume_budget().await;
     }
 }
 

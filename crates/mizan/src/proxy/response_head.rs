@@ -104,6 +104,8 @@ pub(super) async fn response(
         // RFC 9110 §15.2: HTTP/1.0 knows no interim responses; 100 is for who asked.
         if head.status == 100 {
             upload.client_may_send();
+            // Its time to send begins now.
+            wait.mark = (u64::MAX, usize::MAX);
         }
         if plan.version == Version::Http11 && (head.status != 100 || plan.expects_continue) {
             if !answer::write_all(down, &out).await {
@@ -259,7 +261,8 @@ impl Wait {
             Progress::Faulty(reason) => return Err(reason),
             Progress::Sent => {
                 self.is_sent = true;
-                if self.phase.0 != u64::MAX {
+                // Another phase than the first was waited in.
+                if self.phase.1 != Reason::ResponseTimeout {
                     self.sent_late = Some(clock::now());
                 }
                 (request.deadlines.response_header, Reason::ResponseTimeout)

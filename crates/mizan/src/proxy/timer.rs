@@ -129,9 +129,14 @@ impl Timer {
         }
     }
 
+    /// Whether it has run out.
+    pub(super) fn is_expired(&self) -> bool {
+        self.entry.deadline.get() <= self.wheel.now_ms()
+    }
+
     /// Whether it has run out; if not, `cx` is woken when it does.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
-        if self.entry.deadline.get() <= self.wheel.now_ms() {
+        if self.is_expired() {
             return true;
         }
         let mut waker = self.entry.waker.borrow_mut();

@@ -178,8 +178,9 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let was_first = self.is_first();
         let mut line = self.waiters.line();
+        let first = line.waiting.first_key_value().map(|(number, _)| *number);
+        let was_first = first == Some(self.number);
         line.waiting.remove(&self.number);
         self.waiters
             .count

@@ -110,7 +110,15 @@ pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<Arc<LogQueue>,
             .with_span_list(false);
         set_global_default(subscriber.finish())?;
     }
+    log_panics();
     Ok(queue)
+}
+
+/// A panic is a line of the log: written to standard error directly, it would wait where nobody reads that.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!(backtrace = %std::backtrace::Backtrace::capture(), "{panic}");
+    }));
 }
 
 /// Reads `MIZAN_LOG`. A word alone must be a level: a slip such as `inof` would be taken for the name of a

@@ -554,3 +554,22 @@ fn when_descriptors_have_run_out_the_admin_socket_says_so_once_a_second() {
         mizan.command(&["status"]).status.success()
     });
 }
+
+#[test]
+fn a_client_has_its_whole_body_time_out_from_the_100_on() {
+    let backend = Backend::start(|exchange| {
+        exchange.pause(Duration::from_millis(700))?;
+        exchange.send("HTTP/1.1 100 Continue\r\n\r\n")?;
+        exchange.serve()
+    });
+    let pool = "timeouts = { response_header = \"1s\" }";
+    let mizan = start("timeouts = { body = \"5s\" }", pool, &backend);
+    let mut client = mizan.client();
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    );
+    assert_eq!(client.read_head().word(1), "100");
+    pass(Duration::from_millis(800));
+    client.send("hello");
+    assert_eq!(client.read().text(), "backend:5");
+}

@@ -371,14 +371,25 @@ fn a_connection_made_as_its_listener_closes_is_served() {
 /// A FIFO that nobody writes to blocks whoever opens it, as a dead network file system does.
 #[test]
 fn a_configuration_that_cannot_be_read_holds_up_no_signal_and_no_operator() {
+    for watch in [false, true] {
+        cannot_be_read(watch);
+    }
+}
+
+fn cannot_be_read(watch: bool) {
     let backend = Backend::healthy("a");
-    let mut mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let mut mizan = Mizan::start(&format!(
+        "{}[reload]\nwatch = {watch}\n",
+        config("", "", &[backend.address()])
+    ));
     let path = mizan.config_path();
     std::fs::remove_file(&path).expect("it is there");
     let mode = rustix::fs::Mode::RUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
         .expect("a FIFO");
     mizan.signal(Signal::HUP);
+    // Longer than a watched file is left alone.
+    pass(Duration::from_millis(500));
     for _ in 0..3 {
         assert!(mizan.command(&["status"]).status.success());
     }

@@ -240,3 +240,34 @@ fn a_probe_that_passes_on_a_port_of_its_own_brings_no_refusing_backend_back() {
         assert_eq!(world.backend("a").is_usable(), is_back, "{result:?}");
     }
 }
+
+/// The probe's port says that the process lives; a request then shows whether the other port does.
+#[test]
+fn a_backend_whose_probe_has_a_port_of_its_own_is_tried_after_it_refused_and_comes_back() {
+    let mut world = World::new(probed(PolicyKind::RoundRobin), members(3));
+    let probe = |world: &mut World| {
+        for key in ["a", "b", "c"] {
+            world
+                .pool
+                .probed(world.now, key, ProbeResult::PassedElsewhere);
+        }
+    };
+    probe(&mut world);
+    refuse(&mut world, "a");
+    world.tick();
+    assert!(!world.backend("a").is_usable());
+    let mut tried = 0;
+    for _ in 0..30 {
+        world.pass(seconds(1.0));
+        probe(&mut world);
+        for key in world.served(30) {
+            tried += usize::from(key == "a");
+        }
+    }
+    assert!(tried > 0, "it was never tried again");
+    world.tick();
+    assert!(
+        world.backend("a").is_usable(),
+        "its answer did not bring it back"
+    );
+}

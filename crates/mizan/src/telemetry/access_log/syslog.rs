@@ -1,7 +1,8 @@
 //! The machine's log daemon as a place for lines: one datagram each, in the form that syslog(3) sends (RFC 3164 §4.1
 //! without its time, which daemons add; the line has its own).
 
-use std::io::{self, Write};
+use rustix::io::Errno;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -35,10 +36,15 @@ impl Syslog {
         self.datagram.clear();
         self.datagram.extend_from_slice(self.tag.as_bytes());
         self.datagram.extend_from_slice(line);
-        if self.socket.send(&self.datagram).is_ok() {
-            return Ok(());
+        match self.socket.send(&self.datagram) {
+            Ok(_) => return Ok(()),
+            // Longer than a datagram may be: another socket takes no more.
+            Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => {
+                return Err(error);
+            }
+            // The daemon was restarted: its socket is another now.
+            Err(_) => {}
         }
-        // The daemon was restarted: its socket is another now.
         self.socket = connect(&self.path)?;
         self.socket.send(&self.datagram).map(drop)
     }
@@ -55,25 +61,23 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-impl Write for Syslog {
-    /// `text` is whole lines.
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        for line in text
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-        {
-            self.send(line)?;
+impl super::writer::Lines for Syslog {
+    fn write_lines(&mut self, text: &[u8], _: u64) -> (u64, Option<io::Error>) {
+        let (mut lost, mut why) = (0, None);
+        let lines = text.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.is_empty()) {
+            if let Err(error) = self.send(line) {
+                lost += 1;
+                why = Some(error);
+            }
         }
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        (lost, why)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::writer::Lines;
     use super::*;
 
     #[test]
@@ -88,17 +92,17 @@ mod tests {
         };
         let daemon = UnixDatagram::bind(&path).expect("a free path");
         let mut syslog = Syslog::open(&path).expect("it listens");
-        syslog
-            .write_all(b"{\"a\":1}\n{\"b\":2}\n")
-            .expect("it listens");
+        let long = [&b"x".repeat(1 << 22)[..], b"\n"].concat();
+        let lines = [b"{\"a\":1}\n", &long[..], b"{\"b\":2}\n"].concat();
+        assert_eq!(syslog.write_lines(&lines, 3).0, 1, "one line is too long");
         let tag = format!("<134>mizan[{}]: ", std::process::id());
         assert_eq!(next(&daemon), format!("{tag}{{\"a\":1}}"));
         assert_eq!(next(&daemon), format!("{tag}{{\"b\":2}}"));
         drop(daemon);
         std::fs::remove_file(&path).expect("it is there");
-        assert!(syslog.write_all(b"lost\n").is_err());
+        assert_eq!(syslog.write_lines(b"lost\n", 1).0, 1);
         let daemon = UnixDatagram::bind(&path).expect("a free path");
-        syslog.write_all(b"{\"c\":3}\n").expect("it is back");
+        assert_eq!(syslog.write_lines(b"{\"c\":3}\n", 1).0, 0);
         assert_eq!(next(&daemon), format!("{tag}{{\"c\":3}}"));
     }
 }

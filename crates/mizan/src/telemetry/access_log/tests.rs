@@ -1,5 +1,6 @@
 use super::*;
 use crate::snapshot::LogTarget;
+use crate::telemetry::access_log::writer::Stream;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -226,7 +227,7 @@ fn a_stuck_disk_costs_lines_and_never_a_wait() {
     let (started, is_started) = channel();
     let (go, go_on) = channel();
     let dropped = Arc::new(AtomicU64::new(0));
-    let stuck = Box::new(Stuck { started, go_on });
+    let stuck = Box::new(Stream(Stuck { started, go_on }));
     let log = AccessLog::start_with(Some(stuck), None, dropped.clone()).expect("a log");
     let mut logger = log.logger();
     logger.write(&record(), &settings(false));

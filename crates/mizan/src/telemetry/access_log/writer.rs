@@ -33,7 +33,25 @@ pub(super) enum Message {
     Wake,
 }
 
-type Sink = Box<dyn Write + Send>;
+/// Where lines go.
+pub(super) trait Lines {
+    /// Writes `text`, which is that many lines: how many were lost, and why the last of them.
+    fn write_lines(&mut self, text: &[u8], lines: u64) -> (u64, Option<io::Error>);
+}
+
+/// A stream takes all or is broken.
+pub(super) struct Stream<W>(pub(super) W);
+
+impl<W: Write> Lines for Stream<W> {
+    fn write_lines(&mut self, text: &[u8], lines: u64) -> (u64, Option<io::Error>) {
+        match self.0.write_all(text).and_then(|()| self.0.flush()) {
+            Ok(()) => (0, None),
+            Err(error) => (lines, Some(error)),
+        }
+    }
+}
+
+type Sink = Box<dyn Lines + Send>;
 
 /// What the handle tells the thread beside the queue, which may be full.
 struct Shared {
@@ -163,8 +181,8 @@ impl AccessLog {
 
 fn open(target: &LogTarget) -> io::Result<Sink> {
     Ok(match target {
-        LogTarget::Stdout => Box::new(io::stdout()),
-        LogTarget::File(path) => Box::new(append(path)?),
+        LogTarget::Stdout => Box::new(Stream(io::stdout())),
+        LogTarget::File(path) => Box::new(Stream(append(path)?)),
         LogTarget::Syslog(path) => Box::new(Syslog::open(path)?),
     })
 }
@@ -227,11 +245,11 @@ impl Thread {
         let Message::Lines { text, lines } = message else {
             return;
         };
-        let written = match &mut self.sink {
-            None => Ok(()),
-            Some(sink) => sink.write_all(&text).and_then(|()| sink.flush()),
+        let Some(sink) = &mut self.sink else {
+            return;
         };
-        if let Err(error) = written {
+        let (lines, error) = sink.write_lines(&text, lines);
+        if let Some(error) = error {
             self.shared.dropped.fetch_add(lines, Ordering::Relaxed);
             static FAILED: OncePerSecond = OncePerSecond::new();
             if let Some(silent) = FAILED.allow(crate::clock::now()) {
