@@ -275,10 +275,13 @@ impl Acceptor {
         }
     }
 
-    /// Counted when it begins, not each time that it is found to go on.
+    /// Counted and said when it begins, not each time that it is found to go on.
     fn full(&mut self, cause: ConnectionRefusal, cells: &ListenerCells) -> Drained {
         if !std::mem::replace(&mut self.is_full, true) {
             cells.refused(cause);
+            if matches!(cause, ConnectionRefusal::Resources) {
+                self.say_no_descriptors();
+            }
         }
         Drained::Full(cause)
     }
@@ -286,10 +289,7 @@ impl Acceptor {
     /// Accepts nothing until a connection of this worker closes, or for a while: another worker's may have closed.
     async fn rest(&self, cause: ConnectionRefusal, stopped: &mut watch::Receiver<bool>) {
         let time = match cause {
-            ConnectionRefusal::Resources => {
-                self.say_no_descriptors();
-                REST
-            }
+            ConnectionRefusal::Resources => REST,
             _ => FULL_REST,
         };
         tokio::select! {
