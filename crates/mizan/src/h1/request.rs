@@ -120,36 +120,11 @@ impl<'b> StartLine<'b> {
             Some(b'#' | 0x80..) => return Err(HeadError::Target),
             Some(_) => return Err(HeadError::StartLine),
         }
-        let (version, length) = match &bytes[to..] {
-            [
-                b' ',
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'1',
-                b'\r',
-                b'\n',
-                ..,
-            ] => (Version::Http11, 11),
-            [
-                b' ',
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'0',
-                b'\r',
-                b'\n',
-                ..,
-            ] => (Version::Http10, 11),
-            rest => match memchr::memchr(b'\n', rest) {
+        let rest = &bytes[to..];
+        let (version, length) = match rest.first_chunk::<11>() {
+            Some(b" HTTP/1.1\r\n") => (Version::Http11, 11),
+            Some(b" HTTP/1.0\r\n") => (Version::Http10, 11),
+            _ => match memchr::memchr(b'\n', rest) {
                 None => return Ok(None),
                 Some(end) => return Err(version_error(&rest[1..end])),
             },

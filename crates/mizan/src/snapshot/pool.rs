@@ -97,6 +97,11 @@ struct Caller {
 }
 
 impl Line {
+    /// The number of who has waited longest.
+    fn first(&self) -> Option<u64> {
+        self.waiting.first_key_value().map(|(number, _)| *number)
+    }
+
     fn call_first(&mut self) {
         if let Some(mut first) = self.waiting.first_entry() {
             let first = first.get_mut();
@@ -171,16 +176,14 @@ impl Waiting<'_> {
 
     /// Whether nobody has waited longer.
     pub fn is_first(&self) -> bool {
-        let line = self.waiters.line();
-        line.waiting.first_key_value().map(|(number, _)| *number) == Some(self.number)
+        self.waiters.line().first() == Some(self.number)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut line = self.waiters.line();
-        let first = line.waiting.first_key_value().map(|(number, _)| *number);
-        let was_first = first == Some(self.number);
+        let was_first = line.first() == Some(self.number);
         line.waiting.remove(&self.number);
         self.waiters
             .count
