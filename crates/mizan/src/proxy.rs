@@ -26,6 +26,7 @@ mod queue;
 mod record;
 mod relay;
 mod response_head;
+mod socket;
 mod splice;
 mod sys;
 mod timer;

@@ -8,6 +8,7 @@ mod listener;
 mod pool;
 pub mod route;
 mod settings;
+mod tls;
 
 pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
 pub use pool::{
@@ -15,6 +16,7 @@ pub use pool::{
     UpstreamTimeouts, Waiters, Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
+pub use tls::{ClientTls, ServerTls};
 
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;

@@ -156,6 +156,7 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
         },
         requests_per_connection_max: from.requests_per_connection_max,
         upstream_header: from.upstream_header,
+        tls: None,
     }))
 }
 

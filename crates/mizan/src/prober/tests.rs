@@ -71,6 +71,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         versions: Vec::new(),
         hash_key: None,
         health,
+        tls: None,
         timeouts: UpstreamTimeouts {
             connect: zero,
             response_header: zero,

@@ -114,11 +114,11 @@ impl Downstream {
 
 fn adopt(socket: OwnedFd, is_unix: bool) -> std::io::Result<Transport> {
     if is_unix {
-        return UnixStream::from_std(socket.into()).map(Transport::Unix);
+        return UnixStream::from_std(socket.into()).map(Transport::from);
     }
     let stream = TcpStream::from_std(socket.into())?;
     stream.set_nodelay(true)?;
-    Ok(Transport::Tcp(stream))
+    Ok(Transport::from(stream))
 }
 
 /// What happens after a burst.

@@ -12,7 +12,7 @@ use super::upstream::Upstream;
 use crate::h1::Framing;
 use crate::h1::chunked::Piece;
 use mizan_core::time::Instant;
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::task::{Context, Poll};
 
 /// Body bytes up to this many are copied behind the head, so that both leave in one plain write; above, a
@@ -213,9 +213,7 @@ impl Response {
                     return Poll::Ready(Ok(()));
                 }
                 (bytes, []) | ([], bytes) => down.transport.poll_write(cx, bytes),
-                (first, second) => down
-                    .transport
-                    .poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)]),
+                (first, second) => down.transport.poll_write_vectored(cx, first, second),
             };
             match written {
                 Poll::Ready(Ok(count)) if count > 0 => {

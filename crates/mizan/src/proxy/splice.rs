@@ -6,7 +6,7 @@ use super::error::Reason;
 use super::forward::Request;
 use super::patience::Patience;
 use super::relay::Response;
-use super::transport::Transport;
+use super::socket::Socket;
 use super::upstream::Upstream;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 use std::cell::RefCell;
@@ -64,10 +64,8 @@ pub(super) fn is_worth_it(response: &Response, down: &Downstream, up: &Upstream<
     matches!(response.body, Body::Length(left) if left >= SPLICE_MIN)
         && !response.no_pipe
         && !response.is_recoded()
-        && matches!(
-            (&down.transport, &up.transport),
-            (Transport::Tcp(_), Transport::Tcp(_))
-        )
+        && down.transport.plain_tcp().is_some()
+        && up.transport.plain_tcp().is_some()
 }
 
 /// Moves the rest of a body of known length. On return it is done.
@@ -95,7 +93,7 @@ pub(super) async fn relay(
     let result = std::future::poll_fn(|cx| {
         loop {
             if pipe.held > 0 {
-                match poll_out(cx, &mut pipe, down) {
+                match poll_out(cx, &mut pipe, down.transport.plain_tcp()) {
                     Poll::Ready(Ok(count)) => {
                         response.written += count as u64;
                         patience.moved(down);
@@ -112,7 +110,7 @@ pub(super) async fn relay(
             if left == 0 {
                 return Poll::Ready(Ok(()));
             }
-            match poll_in(cx, &mut pipe, up, left) {
+            match poll_in(cx, &mut pipe, up.transport.plain_tcp(), left) {
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
                     return Poll::Ready(Err(Reason::ResponseCut));
                 }
@@ -137,18 +135,19 @@ pub(super) async fn relay(
 fn poll_in(
     cx: &mut Context<'_>,
     pipe: &mut Pipe,
-    up: &Upstream<'_>,
+    from: Option<&Socket>,
     left: u64,
 ) -> Poll<io::Result<usize>> {
+    let Some(from) = from else {
+        return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+    };
     let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIPE_BYTES);
     loop {
-        match up.transport.poll_read_ready(cx) {
+        match from.poll_read_ready(cx) {
             Poll::Ready(Ok(())) => {}
             other => return other.map_ok(|()| 0),
         }
-        let moved = up.transport.try_io(Interest::READABLE, || {
-            splice(up.transport.fd(), &pipe.write, most)
-        });
+        let moved = from.try_io(Interest::READABLE, || splice(from.fd(), &pipe.write, most));
         match moved {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(count) => {
@@ -160,14 +159,17 @@ fn poll_in(
     }
 }
 
-fn poll_out(cx: &mut Context<'_>, pipe: &mut Pipe, down: &Downstream) -> Poll<io::Result<usize>> {
+fn poll_out(cx: &mut Context<'_>, pipe: &mut Pipe, to: Option<&Socket>) -> Poll<io::Result<usize>> {
+    let Some(to) = to else {
+        return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+    };
     loop {
-        match down.transport.poll_write_ready(cx) {
+        match to.poll_write_ready(cx) {
             Poll::Ready(Ok(())) => {}
             other => return other.map_ok(|()| 0),
         }
-        let moved = down.transport.try_io(Interest::WRITABLE, || {
-            splice(&pipe.read, down.transport.fd(), pipe.held)
+        let moved = to.try_io(Interest::WRITABLE, || {
+            splice(&pipe.read, to.fd(), pipe.held)
         });
         match moved {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -12,7 +12,7 @@ use super::meter::Meter;
 use super::plan::Plan;
 use super::transport::Transport;
 use super::worker::Worker;
-use std::io::{self, IoSlice};
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -153,9 +153,7 @@ impl Upload {
             if !unsent_head.is_empty() || !unsent.is_empty() {
                 let written = match (unsent_head, unsent) {
                     (bytes, []) | ([], bytes) => up.poll_write(cx, bytes),
-                    (first, second) => {
-                        up.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])
-                    }
+                    (first, second) => up.poll_write_vectored(cx, first, second),
                 };
                 match written {
                     Poll::Ready(Ok(count)) if count > 0 => {

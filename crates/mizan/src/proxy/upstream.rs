@@ -78,7 +78,7 @@ impl Upstreams {
         known.counted.requests.add(1);
         while let Some(mut entry) = known.idle.pop() {
             self.count.set(self.count.get() - 1);
-            if is_quiet(&entry.transport) {
+            if entry.transport.is_quiet() {
                 entry.open.reuse();
                 return Some(Upstream {
                     transport: entry.transport,
@@ -143,18 +143,12 @@ impl Upstreams {
         let mut count = 0;
         self.backends.borrow_mut().retain(|_, known| {
             let idle = &mut known.idle;
-            idle.retain(|entry| entry.until_ms > now_ms && is_quiet(&entry.transport));
+            idle.retain_mut(|entry| entry.until_ms > now_ms && entry.transport.is_quiet());
             count += idle.len();
             !idle.is_empty()
         });
         self.count.set(count);
     }
-}
-
-/// Whether an idle connection is open and has nothing to say: no end, no error, no bytes that nobody asked for.
-/// Where readiness says that nothing happened, this costs no system call.
-fn is_quiet(transport: &Transport) -> bool {
-    matches!(transport.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// How a connection to a backend ended.
@@ -177,7 +171,7 @@ impl End {
 impl Upstream<'_> {
     /// The exchange ends before its time. A request of which a part has not arrived is called back: behind a full
     /// window a FIN would wait for the backend to read what nobody wants any more.
-    pub(super) fn abandon(&self) {
+    pub(super) fn abandon(&mut self) {
         if self.transport.unacknowledged().is_some_and(|left| left > 0) {
             self.transport.reset_on_close();
         }
@@ -193,9 +187,9 @@ pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transpor
         match backend.address() {
             Address::Ip(address) => TcpStream::connect(address).await.map(|stream| {
                 let _ = stream.set_nodelay(true);
-                Transport::Tcp(stream)
+                Transport::from(stream)
             }),
-            Address::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
+            Address::Unix(path) => UnixStream::connect(path).await.map(Transport::from),
         }
     };
     let result = tokio::select! {

@@ -3,7 +3,7 @@
 use super::buffer::SMALL;
 use super::connection::Downstream;
 use super::error::Reason;
-use super::transport::HangUp;
+use super::socket::HangUp;
 use super::worker::Worker;
 use std::rc::Rc;
 use std::task::{Context, Poll};

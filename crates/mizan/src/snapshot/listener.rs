@@ -1,5 +1,6 @@
 //! Listeners: sockets that accept clients, and what holds for a client on them.
 
+use super::tls::ServerTls;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -65,6 +66,8 @@ pub struct Listener {
     pub requests_per_connection_max: Option<u64>,
     /// Whether answers carry `X-Upstream: <backend>` (off outside the laboratory).
     pub upstream_header: bool,
+    /// TLS; `None`: plain.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 /// Allow and deny by network: a denied address loses; with an allow list, only listed addresses pass.

@@ -1,5 +1,6 @@
 //! Pools: sets of backends, and how Mizan speaks with them.
 
+use super::tls::ClientTls;
 use mizan_core::backend::Member;
 use mizan_core::pool::PoolConfig;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct Pool {
     pub hash_key: Option<HashKey>,
     /// Active checks.
     pub health: Option<HealthCheck>,
+    /// TLS towards its backends; `None`: plain.
+    pub tls: Option<Arc<ClientTls>>,
     /// Time-outs towards backends.
     pub timeouts: UpstreamTimeouts,
     /// Retry rule.

@@ -82,6 +82,7 @@ fn listener(name: &str, index: usize) -> Listener {
         },
         requests_per_connection_max: None,
         upstream_header: false,
+        tls: None,
     }
 }
 
@@ -121,6 +122,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         versions: distinct,
         hash_key: None,
         health: None,
+        tls: None,
         timeouts: UpstreamTimeouts {
             connect: Duration::from_secs(1),
             response_header: Duration::from_secs(30),

@@ -93,6 +93,7 @@ fn build_one(
         versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
+        tls: None,
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,
         keepalive: Keepalive {
