@@ -127,6 +127,7 @@ fn sent_on(bytes: &[u8], head: &RequestHead<'_, '_>, trusted: bool) {
     let forwarding = Forwarding {
         peer: b"192.0.2.1",
         trusted,
+        secure: false,
         random: (7, 11),
     };
     let mut out = Vec::new();

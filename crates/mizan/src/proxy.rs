@@ -30,6 +30,7 @@ mod socket;
 mod splice;
 mod sys;
 mod timer;
+mod tls;
 mod transport;
 mod upload;
 mod upstream;

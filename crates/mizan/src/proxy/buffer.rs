@@ -48,6 +48,14 @@ impl BufferPool {
     }
 }
 
+#[cfg(test)]
+impl BufferPool {
+    /// How many lie here.
+    pub(super) fn free(&self) -> usize {
+        self.small.borrow().len() + self.large.borrow().len()
+    }
+}
+
 /// A buffer with its unread bytes at `start..end`.
 #[derive(Debug)]
 pub(super) struct Buffer {
@@ -61,6 +69,11 @@ impl Buffer {
     /// The unread bytes.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
+    }
+
+    /// The unread bytes, to be decrypted in place.
+    pub(super) fn unread_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.end]
     }
 
     /// Count of unread bytes.
@@ -83,11 +96,17 @@ impl Buffer {
 
     /// Room behind the unread bytes, which may move to make it; empty if the buffer is full of them.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        if self.end == self.bytes.len() && self.start > 0 {
+        if self.end == self.bytes.len() {
+            self.move_to_front();
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    fn move_to_front(&mut self) {
+        if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        &mut self.bytes[self.end..]
     }
 
     /// Whether no byte more fits.
@@ -100,8 +119,9 @@ impl Buffer {
         self.end += count;
     }
 
-    /// Makes room for `capacity` unread bytes in all.
+    /// Makes room for `capacity` unread bytes in all, in one piece behind them.
     pub(super) fn grow(&mut self, capacity: usize) {
+        self.move_to_front();
         if self.bytes.len() < capacity {
             self.bytes.resize(capacity, 0);
         }

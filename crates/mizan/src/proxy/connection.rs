@@ -6,10 +6,15 @@
 use super::buffer::Buffer;
 use super::exchange;
 use super::listen::{Accepted, Counted};
+use super::socket::Socket;
 use super::timer::Timer;
+use super::tls::{Session, Tls};
 use super::transport::Transport;
 use super::worker::Worker;
 use crate::snapshot::Listener;
+use crate::telemetry::cause::Handshake;
+use rustls::HandshakeKind;
+use rustls::server::UnbufferedServerConnection;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -35,6 +40,8 @@ pub(super) struct Downstream {
     pub(super) timer: Timer,
     pub(super) listener: Arc<Listener>,
     pub(super) requests: u64,
+    /// Bytes are protected on their way from the client.
+    pub(super) secure: bool,
     peer: Option<SocketAddr>,
     /// Made for a burst, gone with it.
     peer_text: Option<Box<PeerText>>,
@@ -68,6 +75,12 @@ impl PeerText {
     }
 }
 
+impl PeerText {
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
+    }
+}
+
 impl Downstream {
     /// Ties an accepted socket to this worker's runtime.
     fn new(
@@ -76,8 +89,17 @@ impl Downstream {
         peer: Option<SocketAddr>,
         listener: Arc<Listener>,
     ) -> std::io::Result<Self> {
-        let transport = adopt(socket, peer.is_none())?;
+        let socket = adopt(socket, peer.is_none())?;
+        let transport = match &listener.tls {
+            None => Transport::Plain(socket),
+            Some(tls) => {
+                let session = UnbufferedServerConnection::new(Arc::clone(&tls.config));
+                let session = Session::Server(session.map_err(std::io::Error::other)?);
+                Transport::Tls(Box::new(Tls::new(socket, session, &worker.buffers)))
+            }
+        };
         Ok(Self {
+            secure: listener.tls.is_some(),
             transport,
             input: None,
             timer: Timer::new(&worker.wheel),
@@ -112,13 +134,13 @@ impl Downstream {
     }
 }
 
-fn adopt(socket: OwnedFd, is_unix: bool) -> std::io::Result<Transport> {
+fn adopt(socket: OwnedFd, is_unix: bool) -> std::io::Result<Socket> {
     if is_unix {
-        return UnixStream::from_std(socket.into()).map(Transport::from);
+        return UnixStream::from_std(socket.into()).map(Socket::Unix);
     }
     let stream = TcpStream::from_std(socket.into())?;
     stream.set_nodelay(true)?;
-    Ok(Transport::from(stream))
+    Ok(Socket::Tcp(stream))
 }
 
 /// What happens after a burst.
@@ -148,6 +170,9 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
     Some(async move {
         // Counted until the end, however that comes.
         let _open = &open;
+        if down.secure && !Box::pin(handshake(&mut down, &worker)).await {
+            return;
+        }
         loop {
             down.timer.set_at(down.idle_until_ms);
             if !wait_readable(&mut down).await {
@@ -163,6 +188,50 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
             }
         }
     })
+}
+
+/// Agrees on TLS; false if that comes to nothing.
+async fn handshake(down: &mut Downstream, worker: &Rc<Worker>) -> bool {
+    let Some(tls) = &down.listener.tls else {
+        return true;
+    };
+    down.timer.set(tls.handshake);
+    let result = std::future::poll_fn(|cx| match &mut down.transport {
+        Transport::Tls(tls) => match tls.poll_handshake(cx) {
+            Poll::Pending if down.timer.poll_expired(cx) => {
+                Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()))
+            }
+            result => result,
+        },
+        Transport::Plain(_) => Poll::Ready(Ok(())),
+    })
+    .await;
+    let how = match (&result, &down.transport) {
+        (Ok(()), Transport::Tls(tls)) => match tls.settled().handshake_kind() {
+            Some(HandshakeKind::Resumed) => Handshake::Resumed,
+            _ => Handshake::Full,
+        },
+        _ => Handshake::Failed,
+    };
+    let series = &worker.in_force().series;
+    let index = series.listener_index(&down.listener.name);
+    series.listener(index).handshake(how);
+    if let Err(error) = &result {
+        say_failed(down, error);
+    }
+    // The first head is due within its time-out of the handshake.
+    down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
+    result.is_ok()
+}
+
+/// What a client did wrong in its handshake is worth a line for whoever looks for it, not for everybody.
+fn say_failed(down: &Downstream, error: &std::io::Error) {
+    tracing::debug!(
+        listener = &*down.listener.name,
+        client = %PeerText::new(down.peer).as_str(),
+        %error,
+        "a TLS handshake failed"
+    );
 }
 
 /// Counts the connection as open while it lives, however its future ends.

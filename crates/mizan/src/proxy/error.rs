@@ -47,6 +47,8 @@ pub(super) enum Reason {
     ConnectRefused,
     ConnectTimeout,
     ConnectError,
+    /// No agreement on TLS with the backend: its certificate is not to be trusted, say.
+    TlsFailed,
     /// Mizan itself lacks descriptors, memory or ports for another connection.
     NoResources,
     /// Closed or reset before a response.
@@ -92,6 +94,7 @@ impl Reason {
             Self::NoBackend | Self::QueueFull | Self::QueueTimeout | Self::NoResources => 503,
             Self::ConnectRefused
             | Self::ConnectError
+            | Self::TlsFailed
             | Self::Reset
             | Self::PoolReuse
             | Self::BadResponse(_)
@@ -132,6 +135,7 @@ impl Reason {
             Self::ConnectRefused => "connect_refused",
             Self::ConnectTimeout => "connect_timeout",
             Self::ConnectError => "connect_error",
+            Self::TlsFailed => "tls_failed",
             Self::NoResources => "no_resources",
             Self::Reset => "reset_before_response",
             Self::PoolReuse => "pool_reuse",
@@ -161,7 +165,7 @@ impl Reason {
         match self {
             Self::ConnectRefused => Some(Failure::ConnectRefused),
             Self::ConnectTimeout => Some(Failure::ConnectTimeout),
-            Self::ConnectError => Some(Failure::ConnectError),
+            Self::ConnectError | Self::TlsFailed => Some(Failure::ConnectError),
             Self::Reset | Self::ResponseCut => Some(Failure::Reset),
             Self::BadResponse(_) | Self::BadResponseChunk(_) | Self::BadInterim => {
                 Some(Failure::BadResponse)

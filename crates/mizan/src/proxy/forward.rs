@@ -9,6 +9,8 @@ use super::queue;
 use super::record::Record;
 use super::relay;
 use super::response_head::{self, Deadlines};
+use super::timer::Timer;
+use super::transport::Transport;
 use super::upload::Upload;
 use super::upstream::{self, End, Upstream};
 use super::worker::{InForce, Worker};
@@ -288,19 +290,37 @@ async fn connect<'c>(
             .deadline_after(request.pool.timeouts.connect)
             .min(request.deadlines.request_ms),
     );
-    let connected = upstream::connect(backend, &down.timer).await;
+    let connected = open(request, backend, &down.timer).await;
     if connected.is_err() && request.deadlines.request_ms <= down.timer.now_ms() {
         // The request ran out of time, which says nothing of this backend.
         return Err(Reason::ClientTimeout);
     }
     let transport = connected?;
     Ok(Upstream {
+        sent_before: transport.sent(),
         transport,
         open: request.in_force.series.connection_opened(place),
         backend,
         end: End::default(),
         reused: false,
     })
+}
+
+/// A new connection as the pool wants it.
+async fn open(
+    request: &Request<'_>,
+    backend: &Backend,
+    timer: &Timer,
+) -> Result<Transport, Reason> {
+    let socket = upstream::connect(backend, timer).await?;
+    let Some(tls) = &request.pool.tls else {
+        return Ok(Transport::Plain(socket));
+    };
+    let deadline = timer.deadline_after(tls.handshake);
+    timer.set_at(deadline.min(request.deadlines.request_ms));
+    let buffers = &request.worker.buffers;
+    let secured = Box::pin(upstream::secure(socket, (tls, backend), buffers, timer)).await?;
+    Ok(Transport::Tls(secured))
 }
 
 /// A backend's place for one request; whoever waits for one is woken when it is given back.
@@ -433,6 +453,7 @@ fn unreached(reason: Reason) -> Option<Cause> {
             Some(Cause::ConnectRefused)
         }
         Reason::ConnectTimeout => Some(Cause::ConnectTimeout),
+        Reason::TlsFailed => Some(Cause::TlsFailed),
         Reason::Reset => Some(Cause::ResetBeforeResponse),
         Reason::PoolReuse => Some(Cause::PoolReuse),
         _ => None,
@@ -445,6 +466,7 @@ fn retry_cause(reason: Reason) -> RetryCause {
             RetryCause::ConnectRefused
         }
         Reason::ConnectTimeout => RetryCause::ConnectTimeout,
+        Reason::TlsFailed => RetryCause::TlsFailed,
         Reason::PoolReuse => RetryCause::PoolReuse,
         Reason::ResponseTimeout => RetryCause::Timeout,
         Reason::RetryStatus(_) => RetryCause::Status,

@@ -25,6 +25,8 @@ pub struct Forwarding<'a> {
     pub peer: &'a [u8],
     /// The peer is a proxy whose forwarding fields are believed.
     pub trusted: bool,
+    /// The client speaks TLS.
+    pub secure: bool,
     /// Random bits for an identifier and a trace.
     pub random: (u64, u64),
 }
@@ -242,7 +244,7 @@ fn add_forwarding(
         out.extend_from_slice(b"\r\n");
     }
     if !kept.proto {
-        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+        line(out, b"X-Forwarded-Proto", scheme(forwarding.secure));
     }
     if !kept.host {
         line(out, b"X-Forwarded-Host", head.authority);
@@ -255,7 +257,9 @@ fn add_forwarding(
         out.extend_from_slice(forwarding.peer);
         out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
         out.extend_from_slice(head.authority);
-        out.extend_from_slice(b"\";proto=http\r\n");
+        out.extend_from_slice(b"\";proto=");
+        out.extend_from_slice(scheme(forwarding.secure));
+        out.extend_from_slice(b"\r\n");
     }
     if !kept.no_via {
         line(out, b"Via", VIA);
@@ -273,6 +277,11 @@ fn add_forwarding(
         );
         out.extend_from_slice(b"-00\r\n");
     }
+}
+
+/// The scheme that a client speaks.
+pub(super) fn scheme(secure: bool) -> &'static [u8] {
+    if secure { b"https" } else { b"http" }
 }
 
 /// The value of `traceparent` in a head that [`write_request`] wrote; empty if it has none.

@@ -203,7 +203,14 @@ fn route<'s>(
     let split = match &route.action {
         Action::Forward(split) => split,
         Action::Redirect { location, .. } => {
-            expand(&mut plan.location, location, head, raw_path, query);
+            let scheme = headers::scheme(down.secure);
+            expand(
+                &mut plan.location,
+                location,
+                (head, scheme),
+                raw_path,
+                query,
+            );
             return Decision::Answer(Some(route), Reason::Redirect);
         }
         Action::Respond { .. } => return Decision::Answer(Some(route), Reason::Respond),
@@ -238,6 +245,7 @@ fn write_head(
     let forwarding = Forwarding {
         peer: down.peer_text(),
         trusted: down.is_trusted(),
+        secure: down.secure,
         random,
     };
     let rewritten;
@@ -356,7 +364,7 @@ fn rewrite_target(rewrite: &Rewrite, route: &Route, path: &str, query: Option<&[
 fn expand(
     out: &mut Vec<u8>,
     template: &str,
-    head: &RequestHead<'_, '_>,
+    (head, scheme): (&RequestHead<'_, '_>, &[u8]),
     path: &[u8],
     query: Option<&[u8]>,
 ) {
@@ -365,7 +373,7 @@ fn expand(
         out.extend_from_slice(&rest.as_bytes()[..at]);
         rest = &rest[at..];
         let names: [(&str, &[u8]); 3] = [
-            ("{scheme}", b"http"),
+            ("{scheme}", scheme),
             ("{host}", field::split_port(head.authority).0),
             ("{path}", path),
         ];

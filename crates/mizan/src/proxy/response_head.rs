@@ -367,7 +367,10 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
     if reason != Reason::Reset || interim {
         return Failed::delivered(reason);
     }
-    let undelivered = nothing_was_taken(&up.transport, up.end, upload.sent_in_try).await;
+    let undelivered = {
+        let sent = up.transport.sent_of(upload.sent_in_try, up.sent_before);
+        nothing_was_taken(&up.transport, up.end, sent).await
+    };
     let reason = if up.reused && undelivered {
         Reason::PoolReuse
     } else {
@@ -386,7 +389,7 @@ async fn nothing_was_taken(transport: &Transport, end: End, sent: usize) -> bool
     if sent == 0 {
         return true;
     }
-    if !end.finished || transport.plain_tcp().is_none() {
+    if !end.finished || !transport.is_tcp() {
         return false;
     }
     for _ in 0..10 {
@@ -404,6 +407,7 @@ async fn nothing_was_taken(transport: &Transport, end: End, sent: usize) -> bool
 
 #[cfg(test)]
 mod tests {
+    use super::super::socket::Socket;
     use super::*;
     use std::io::Read;
     use tokio::net::{TcpListener, TcpStream};
@@ -416,7 +420,7 @@ mod tests {
         let theirs = listener.accept().await.expect("a connection").0;
         let theirs = theirs.into_std().expect("a socket");
         theirs.set_nonblocking(false).expect("a socket");
-        (Transport::from(ours), theirs)
+        (Transport::Plain(Socket::Tcp(ours)), theirs)
     }
 
     /// Writes `request`, then reads to the end, as a try does.

@@ -1,27 +1,17 @@
 //! A byte stream to a client or a backend, whatever lies beneath.
 
 use super::socket::{HangUp, Socket};
+use super::tls::Tls;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
-use tokio::net::{TcpStream, UnixStream};
 
 /// What carries the bytes of HTTP/1.1.
 #[derive(Debug)]
 pub(super) enum Transport {
     /// The socket itself.
     Plain(Socket),
-}
-
-impl From<TcpStream> for Transport {
-    fn from(stream: TcpStream) -> Self {
-        Self::Plain(Socket::Tcp(stream))
-    }
-}
-
-impl From<UnixStream> for Transport {
-    fn from(stream: UnixStream) -> Self {
-        Self::Plain(Socket::Unix(stream))
-    }
+    /// TLS over it.
+    Tls(Box<Tls>),
 }
 
 impl Transport {
@@ -33,6 +23,7 @@ impl Transport {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_read(cx, buffer),
+            Self::Tls(tls) => tls.poll_read(cx, buffer),
         }
     }
 
@@ -45,6 +36,7 @@ impl Transport {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write(cx, bytes),
+            Self::Tls(tls) => tls.poll_write(cx, bytes, b""),
         }
     }
 
@@ -59,6 +51,7 @@ impl Transport {
             Self::Plain(socket) => {
                 socket.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])
             }
+            Self::Tls(tls) => tls.poll_write(cx, first, second),
         }
     }
 
@@ -66,6 +59,7 @@ impl Transport {
     pub(super) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_read_ready(cx),
+            Self::Tls(tls) => tls.poll_read_ready(cx),
         }
     }
 
@@ -74,6 +68,7 @@ impl Transport {
     pub(super) fn is_quiet(&mut self) -> bool {
         match self {
             Self::Plain(socket) => socket.is_quiet(),
+            Self::Tls(tls) => tls.is_quiet(),
         }
     }
 
@@ -81,7 +76,7 @@ impl Transport {
     pub(super) fn plain_tcp(&self) -> Option<&Socket> {
         match self {
             Self::Plain(socket @ Socket::Tcp(_)) => Some(socket),
-            Self::Plain(Socket::Unix(_)) => None,
+            Self::Plain(Socket::Unix(_)) | Self::Tls(_) => None,
         }
     }
 
@@ -89,6 +84,7 @@ impl Transport {
     pub(super) fn shut_write(&mut self) {
         match self {
             Self::Plain(socket) => socket.shut_write(),
+            Self::Tls(tls) => tls.shut_write(),
         }
     }
 
@@ -96,6 +92,7 @@ impl Transport {
     pub(super) fn unacknowledged(&self) -> Option<usize> {
         match self {
             Self::Plain(socket) => socket.unacknowledged(),
+            Self::Tls(tls) => tls.socket().unacknowledged(),
         }
     }
 
@@ -103,6 +100,7 @@ impl Transport {
     pub(super) fn was_reset(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.was_reset(),
+            Self::Tls(tls) => tls.socket().was_reset(),
         }
     }
 
@@ -110,6 +108,7 @@ impl Transport {
     pub(super) fn hang_up(&self) -> HangUp {
         match self {
             Self::Plain(socket) => socket.hang_up(),
+            Self::Tls(tls) => tls.socket().hang_up(),
         }
     }
 
@@ -117,6 +116,32 @@ impl Transport {
     pub(super) fn reset_on_close(&mut self) {
         match self {
             Self::Plain(socket) => socket.reset_on_close(),
+            Self::Tls(tls) => tls.reset_on_close(),
+        }
+    }
+
+    /// Of `written` bytes, how many the peer's kernel was sent, where `before` of [`Transport::sent`] came before them:
+    /// a record is longer than what it carries.
+    pub(super) fn sent_of(&self, written: usize, before: usize) -> usize {
+        match self {
+            Self::Plain(_) => written,
+            Self::Tls(tls) => tls.sent() - before,
+        }
+    }
+
+    /// Bytes sent so far, where they are counted here.
+    pub(super) fn sent(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => tls.sent(),
+        }
+    }
+
+    /// Whether it is TCP below.
+    pub(super) fn is_tcp(&self) -> bool {
+        match self {
+            Self::Plain(socket) => matches!(socket, Socket::Tcp(_)),
+            Self::Tls(tls) => matches!(tls.socket(), Socket::Tcp(_)),
         }
     }
 }

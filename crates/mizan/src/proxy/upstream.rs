@@ -1,17 +1,25 @@
 //! Connections to backends: a pool of idle ones for each worker, and new ones.
 
+use super::buffer::BufferPool;
 use super::error::Reason;
+use super::socket::Socket;
 use super::timer::Timer;
+use super::tls::{Session, Tls};
 use super::transport::Transport;
 use crate::lack::is_our_lack;
-use crate::snapshot::Pool;
+use crate::snapshot::{ClientTls, Pool};
+use crate::telemetry::logging::OncePerSecond;
 use crate::telemetry::metrics::{BackendCounter, Metrics, OpenConnection};
 use mizan_core::backend::{Address, Backend};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use tokio::net::{TcpStream, UnixStream};
 
 /// Between two looks through the idle connections, in ms.
@@ -25,6 +33,8 @@ pub(super) struct Upstream<'c> {
     pub(super) backend: &'c Backend,
     /// How it ended, if it did.
     pub(super) end: End,
+    /// [`Transport::sent`] when this try began.
+    pub(super) sent_before: usize,
     /// It has served a request before: a close without an answer may be the backend's idle time-out.
     pub(super) reused: bool,
 }
@@ -81,6 +91,7 @@ impl Upstreams {
             if entry.transport.is_quiet() {
                 entry.open.reuse();
                 return Some(Upstream {
+                    sent_before: entry.transport.sent(),
                     transport: entry.transport,
                     open: entry.open,
                     backend,
@@ -163,8 +174,10 @@ pub(super) struct End {
 impl End {
     /// Notes an error of a read or a write. Linux says EPIPE for a reset behind a FIN, ECONNRESET for a bare one.
     pub(super) fn note(&mut self, error: io::ErrorKind) {
-        self.reset = true;
-        self.finished |= error == io::ErrorKind::BrokenPipe;
+        // TLS calls a FIN without `close_notify` an unexpected end.
+        let is_end = error == io::ErrorKind::UnexpectedEof;
+        self.reset |= !is_end;
+        self.finished |= is_end || error == io::ErrorKind::BrokenPipe;
     }
 }
 
@@ -182,14 +195,14 @@ impl Upstream<'_> {
 ///
 /// # Errors
 /// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`], [`Reason::NoResources`] or [`Reason::ConnectError`].
-pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transport, Reason> {
+pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Socket, Reason> {
     let connecting = async {
         match backend.address() {
             Address::Ip(address) => TcpStream::connect(address).await.map(|stream| {
                 let _ = stream.set_nodelay(true);
-                Transport::from(stream)
+                Socket::Tcp(stream)
             }),
-            Address::Unix(path) => UnixStream::connect(path).await.map(Transport::from),
+            Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
         }
     };
     let result = tokio::select! {
@@ -204,6 +217,55 @@ pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transpor
         _ if is_our_lack(&error) => Reason::NoResources,
         _ => Reason::ConnectError,
     })
+}
+
+/// Agrees on TLS with `backend` over a new connection; `timer` bounds it.
+///
+/// # Errors
+/// [`Reason::TlsFailed`]: nothing of a request was sent.
+pub(super) async fn secure(
+    socket: Socket,
+    (tls, backend): (&ClientTls, &Backend),
+    buffers: &Rc<BufferPool>,
+    timer: &Timer,
+) -> Result<Box<Tls>, Reason> {
+    let name = server_name(tls, backend).ok_or(Reason::TlsFailed)?;
+    let session = UnbufferedClientConnection::new(Arc::clone(&tls.config), name);
+    let session = session.map_err(|_| Reason::TlsFailed)?;
+    let mut tls = Box::new(Tls::new(socket, Session::Client(session), buffers));
+    let result = std::future::poll_fn(|cx| match tls.poll_handshake(cx) {
+        Poll::Pending if timer.poll_expired(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        result => result,
+    })
+    .await;
+    match result {
+        Ok(()) => Ok(tls),
+        Err(error) => {
+            say_tls_failed(backend, &error);
+            Err(Reason::TlsFailed)
+        }
+    }
+}
+
+/// The name that the backend has to prove: the configured one, or its address.
+fn server_name(tls: &ClientTls, backend: &Backend) -> Option<ServerName<'static>> {
+    match (&tls.server_name, backend.address()) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Address::Ip(address)) => Some(ServerName::IpAddress(address.ip().into())),
+        (None, Address::Unix(_)) => None,
+    }
+}
+
+fn say_tls_failed(backend: &Backend, error: &io::Error) {
+    static SAID: OncePerSecond = OncePerSecond::new();
+    if let Some(silent) = SAID.allow(crate::clock::now()) {
+        tracing::warn!(
+            backend = &**backend.key(),
+            %error,
+            silent,
+            "the TLS handshake with a backend failed"
+        );
+    }
 }
 
 /// Backend identifiers are already spread: a multiplication is hash enough.

@@ -91,6 +91,18 @@ labels! {
 }
 
 labels! {
+    /// What became of a client's TLS handshake.
+    Handshake {
+        /// A new session.
+        Full = "full",
+        /// The client came back with a ticket.
+        Resumed = "resumed",
+        /// None.
+        Failed = "failed",
+    }
+}
+
+labels! {
     /// What became of a reload.
     ReloadResult {
         /// The new configuration is in force.
@@ -125,6 +137,7 @@ mod tests {
             words(ConnectionRefusal::ALL),
             labels(ConnectionRefusal::ALL)
         );
+        assert_eq!(words(Handshake::ALL), labels(Handshake::ALL));
         assert_eq!(words(ReloadResult::ALL), labels(ReloadResult::ALL));
     }
 }

@@ -16,6 +16,7 @@ fn forwarded(text: &str, trusted: bool, edits: &HeaderEdits) -> Vec<String> {
     let forwarding = Forwarding {
         peer: b"192.0.2.7",
         trusted,
+        secure: false,
         random: (1, 2),
     };
     let id = write_request(&mut out, &head, head.target, edits, &forwarding);
@@ -201,6 +202,7 @@ fn an_ipv6_client_is_quoted_in_forwarded() {
     let forwarding = Forwarding {
         peer: b"2001:db8::1",
         trusted: false,
+        secure: false,
         random: (1, 2),
     };
     write_request(&mut out, &head, b"/", &HeaderEdits::default(), &forwarding);

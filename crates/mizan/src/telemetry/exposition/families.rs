@@ -1,7 +1,7 @@
 //! Every metric: its name, what it says, and where its numbers come from.
 
 use super::{Family, Kind, Samples, Scrape};
-use crate::telemetry::cause::{Cause, ConnectionRefusal, ReloadResult, RetryCause};
+use crate::telemetry::cause::{Cause, ConnectionRefusal, Handshake, ReloadResult, RetryCause};
 use crate::telemetry::histogram::Merged;
 use crate::telemetry::logging::dropped_lines;
 use crate::telemetry::metrics::{BackendTotals, Counter, ListenerCells, PoolCells};
@@ -264,6 +264,13 @@ pub const FAMILIES: &[Family] = &[
         },
     },
     Family {
+        name: "mizan_tls_handshakes_total",
+        kind: Kind::Counter,
+        labels: &["listener", "code"],
+        help: "TLS handshakes of clients, by result.",
+        write: handshakes,
+    },
+    Family {
         name: "mizan_unreached_total",
         kind: Kind::Counter,
         labels: POOL_VERSION_CAUSE,
@@ -353,6 +360,17 @@ fn connections_refused(scrape: &Scrape<'_>, samples: &mut Samples) {
                 .made()
                 .map(|cells| cells.refused[*cause as usize].get()));
             samples.sample(&[name, cause.as_str()], count);
+        }
+    }
+}
+
+fn handshakes(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for (name, slots) in scrape.listeners() {
+        for result in Handshake::ALL {
+            let count = sum(slots
+                .made()
+                .map(|cells| cells.handshakes[*result as usize].get()));
+            samples.counted(&[name, result.as_str()], count);
         }
     }
 }

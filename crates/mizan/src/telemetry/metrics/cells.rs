@@ -1,6 +1,6 @@
 //! Counters, and the sets of them that go with one set of label values.
 
-use crate::telemetry::cause::{Cause, ConnectionRefusal, RetryCause};
+use crate::telemetry::cause::{Cause, ConnectionRefusal, Handshake, RetryCause};
 use crate::telemetry::histogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -75,6 +75,7 @@ pub struct ListenerCells {
     /// Connections of those that have ended. The difference is what is open.
     pub connections_closed: Counter,
     pub(crate) refused: [Counter; ConnectionRefusal::COUNT],
+    pub(crate) handshakes: [Counter; Handshake::COUNT],
     pub(crate) requests_started: Counter,
     pub(crate) requests_finished: Counter,
     pub(crate) bytes_in: Counter,
@@ -87,6 +88,11 @@ impl ListenerCells {
     #[inline]
     pub fn started(&self) {
         self.requests_started.add(1);
+    }
+
+    /// A TLS handshake has ended.
+    pub fn handshake(&self, how: Handshake) {
+        self.handshakes[how as usize].add(1);
     }
 
     /// A connection was not served.
