@@ -18,6 +18,7 @@ mod error;
 mod exchange;
 mod forward;
 pub mod headers;
+pub mod http2;
 pub mod listen;
 mod meter;
 mod patience;

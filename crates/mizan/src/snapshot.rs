@@ -10,10 +10,10 @@ pub mod route;
 mod settings;
 mod tls;
 
-pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
+pub use listener::{Bind, ClientTimeouts, HeadLimits, Http2, Listener, MinRate, Networks};
 pub use pool::{
-    Configured, HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
-    UpstreamTimeouts, Waiters, Waiting,
+    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, Pool, ProbeKind, Protocol, Queue,
+    Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
 pub use tls::{ClientTls, ServerTls};

@@ -13,8 +13,8 @@ use super::tree::Place;
 use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
-    AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Listener, MinRate,
-    Networks, Settings, Snapshot,
+    AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Http2, Listener,
+    MinRate, Networks, Settings, Snapshot,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -157,6 +157,7 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
         requests_per_connection_max: from.requests_per_connection_max,
         upstream_header: from.upstream_header,
         tls: None,
+        http2: Http2::default(),
     }))
 }
 

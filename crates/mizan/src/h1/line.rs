@@ -85,7 +85,7 @@ impl Options {
 ///
 /// # Errors
 /// The first rule that a line breaks; [`HeadError::TooManyFields`] beyond `most`.
-pub(super) fn read<'b>(
+pub(crate) fn read<'b>(
     bytes: &'b [u8],
     mut at: usize,
     lines: &mut Lines<'b>,

@@ -71,6 +71,8 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         versions: Vec::new(),
         hash_key: None,
         health,
+        protocol: crate::snapshot::Protocol::default(),
+        http2: crate::snapshot::Http2Upstream::default(),
         tls: None,
         timeouts: UpstreamTimeouts {
             connect: zero,

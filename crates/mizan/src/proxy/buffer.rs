@@ -119,6 +119,19 @@ impl Buffer {
         self.end += count;
     }
 
+    /// Has `write` put bytes behind the unread ones of a vector.
+    pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let size = self.bytes.len();
+        self.move_to_front();
+        self.bytes.truncate(self.end);
+        let result = write(&mut self.bytes);
+        self.end = self.bytes.len();
+        if self.end < size {
+            self.bytes.resize(size, 0);
+        }
+        result
+    }
+
     /// Makes room for `capacity` unread bytes in all, in one piece behind them.
     pub(super) fn grow(&mut self, capacity: usize) {
         self.move_to_front();

@@ -5,6 +5,8 @@
 
 use super::buffer::Buffer;
 use super::exchange;
+use super::http2;
+use super::http2::server::ServerStream;
 use super::listen::{Accepted, Counted};
 use super::socket::Socket;
 use super::timer::Timer;
@@ -42,9 +44,11 @@ pub(super) struct Downstream {
     pub(super) requests: u64,
     /// Bytes are protected on their way from the client.
     pub(super) secure: bool,
+    /// It is a stream of HTTP/2.
+    pub(super) http2: bool,
     peer: Option<SocketAddr>,
     /// Made for a burst, gone with it.
-    peer_text: Option<Box<PeerText>>,
+    peer_text: Option<Rc<PeerText>>,
     /// When an idle connection is closed.
     pub(super) idle_until_ms: u64,
 }
@@ -100,6 +104,7 @@ impl Downstream {
         };
         Ok(Self {
             secure: listener.tls.is_some(),
+            http2: false,
             transport,
             input: None,
             timer: Timer::new(&worker.wheel),
@@ -109,6 +114,18 @@ impl Downstream {
             peer_text: None,
             idle_until_ms: 0,
         })
+    }
+
+    /// The bytes on one hand, who sends them on the other: of one connection of HTTP/2 come many exchanges.
+    pub(super) fn split(self) -> (Transport, Option<Buffer>, Client) {
+        let client = Client {
+            timer: self.timer,
+            listener: self.listener,
+            secure: self.secure,
+            peer: self.peer,
+            peer_text: self.peer_text,
+        };
+        (self.transport, self.input, client)
     }
 
     pub(super) fn peer_text(&self) -> &[u8] {
@@ -124,6 +141,11 @@ impl Downstream {
         self.peer.map(|peer| peer.ip().to_canonical())
     }
 
+    /// Whether HTTP/2 was agreed on.
+    fn speaks_http2(&self) -> bool {
+        matches!(&self.transport, Transport::Tls(tls) if tls.is_http2())
+    }
+
     /// Whether the peer's forwarding fields are believed.
     pub(super) fn is_trusted(&self) -> bool {
         let trusted = &self.listener.trusted;
@@ -131,6 +153,45 @@ impl Downstream {
             && self
                 .peer_address()
                 .is_some_and(|peer| trusted.iter().any(|network| network.contains(&peer)))
+    }
+}
+
+/// Who is at the other end of a connection whose streams are served one by one.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) timer: Timer,
+    pub(super) listener: Arc<Listener>,
+    secure: bool,
+    peer: Option<SocketAddr>,
+    peer_text: Option<Rc<PeerText>>,
+}
+
+impl Client {
+    /// A stream, whose request's head lies in `head`; `requests` began before it.
+    pub(super) fn stream(
+        &self,
+        worker: &Worker,
+        stream: ServerStream,
+        (head, requests): (Buffer, u64),
+    ) -> Downstream {
+        Downstream {
+            transport: Transport::FromClient(Box::new(stream)),
+            input: Some(head),
+            timer: Timer::new(&worker.wheel),
+            listener: Arc::clone(&self.listener),
+            requests,
+            secure: self.secure,
+            http2: true,
+            peer: self.peer,
+            peer_text: self.peer_text.clone(),
+            idle_until_ms: 0,
+        }
+    }
+
+    pub(super) fn peer_text(&self) -> &str {
+        self.peer_text
+            .as_ref()
+            .map_or("unknown", |text| text.as_str())
     }
 }
 
@@ -151,6 +212,8 @@ pub(super) enum Next {
     Close,
     /// It is closed once the client has stopped sending.
     Linger,
+    /// It speaks HTTP/2.
+    Http2,
 }
 
 /// The future that serves one client to the end of its connection; `None` if the socket cannot be watched.
@@ -178,13 +241,21 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
             if !wait_readable(&mut down).await {
                 return;
             }
-            down.peer_text = Some(Box::new(PeerText::new(down.peer)));
-            let next = Box::pin(exchange::burst(&mut down, &worker)).await;
+            down.peer_text = Some(Rc::new(PeerText::new(down.peer)));
+            let next = if down.speaks_http2() {
+                Next::Http2
+            } else {
+                Box::pin(exchange::burst(&mut down, &worker)).await
+            };
+            if let Next::Http2 = next {
+                return Box::pin(http2::server::serve(down, worker)).await;
+            }
             down.peer_text = None;
             match next {
                 Next::Idle => {}
                 Next::Close => return,
                 Next::Linger => return Box::pin(linger(&mut down, &worker)).await,
+                Next::Http2 => return,
             }
         }
     })
@@ -203,7 +274,7 @@ async fn handshake(down: &mut Downstream, worker: &Rc<Worker>) -> bool {
             }
             result => result,
         },
-        Transport::Plain(_) => Poll::Ready(Ok(())),
+        _ => Poll::Ready(Ok(())),
     })
     .await;
     let how = match (&result, &down.transport) {

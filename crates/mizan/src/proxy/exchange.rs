@@ -35,6 +35,7 @@ pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
             Head::Idle => return Next::Idle,
             Head::End => return Next::Close,
             Head::Refused(reason) => return refuse(down, worker, reason).await,
+            Head::Http2 => return Next::Http2,
         };
         down.requests += 1;
         match exchange(down, worker, times).await {
@@ -60,6 +61,8 @@ enum Head {
     End,
     /// It gets an answer and is cut.
     Refused(Reason),
+    /// It is no head: the connection speaks HTTP/2.
+    Http2,
 }
 
 async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
@@ -74,6 +77,10 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
             }
             // Half an empty line is not yet the beginning of a head.
             if !input.is_empty() && input.unread() != b"\r" {
+                let is_preface = input.unread().starts_with(b"PRI * HTTP/2.0\r\n");
+                if is_preface && down.requests == 0 && down.listener.http2.enabled {
+                    return Head::Http2;
+                }
                 let begun = first_byte;
                 let first = *first_byte.get_or_insert_with(clock::now);
                 match scanner.scan(input.unread()) {
@@ -137,6 +144,17 @@ fn too_large(bytes: &[u8], listener: &Listener) -> Reason {
     })
 }
 
+/// Serves the one request of a stream, whose head lies in the input.
+pub(super) async fn one(down: &mut Downstream, worker: &Rc<Worker>) {
+    let now = clock::now();
+    exchange(down, worker, (now, now)).await;
+}
+
+/// Answers a stream whose head is not sound.
+pub(super) async fn refuse_one(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) {
+    refuse(down, worker, reason).await;
+}
+
 enum Read {
     Bytes,
     End,
@@ -170,7 +188,7 @@ async fn read_more(down: &mut Downstream, worker: &Rc<Worker>) -> Read {
 
 /// Answers a head that was never whole or never sound, and ends the connection.
 async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> Next {
-    let in_force = settle(down, worker).0;
+    let in_force = settle(&mut down.listener, worker).0;
     let started = clock::now();
     let plan = Plan::new(Vec::new());
     let mut outcome = Record::new(
@@ -184,26 +202,21 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
 }
 
 /// The snapshot for this request, and whether the listener is no longer in it.
-fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
+pub(super) fn settle(held: &mut Arc<Listener>, worker: &Worker) -> (Rc<InForce>, bool) {
     let in_force = worker.in_force();
     let listeners = &in_force.snapshot.listeners;
-    if listeners
-        .get(down.listener.index)
-        .is_some_and(|listener| Arc::ptr_eq(listener, &down.listener))
-    {
+    let is_in_force = |listener: &Arc<Listener>| Arc::ptr_eq(listener, held);
+    if listeners.get(held.index).is_some_and(is_in_force) {
         return (in_force, false);
     }
-    let found = listeners
-        .iter()
-        .find(|listener| listener.bind == down.listener.bind)
-        .cloned();
-    match found {
+    let gone = match Worker::listener(&in_force.snapshot, &held.bind) {
         Some(listener) => {
-            down.listener = listener;
-            (in_force, false)
+            *held = listener;
+            false
         }
-        None => (in_force, true),
-    }
+        None => true,
+    };
+    (in_force, gone)
 }
 
 async fn exchange(
@@ -212,7 +225,7 @@ async fn exchange(
     (started, decided): (Instant, Instant),
 ) -> After {
     let _in_flight = worker.in_flight();
-    let (in_force, gone) = settle(down, worker);
+    let (in_force, gone) = settle(&mut down.listener, worker);
     record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
     let mut outcome = Record::new(started, 0);

@@ -4,6 +4,7 @@ use super::answer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
+use super::http2::client::Shared;
 use super::plan::{self, Plan};
 use super::queue;
 use super::record::Record;
@@ -16,7 +17,7 @@ use super::upstream::{self, End, Upstream};
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::snapshot::route::Route;
-use crate::snapshot::{Pool, Waiters};
+use crate::snapshot::{Pool, Protocol, Waiters};
 use crate::telemetry::cause::{Cause, RetryCause};
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
@@ -282,45 +283,85 @@ async fn connect<'c>(
     backend: &'c Backend,
     place: Place,
 ) -> Result<Upstream<'c>, Reason> {
-    if let Some(up) = request.worker.upstreams.take(request.pool, backend) {
+    let (upstreams, pool) = (&request.worker.upstreams, request.pool);
+    upstreams.begin(pool, backend);
+    if let Some(up) = upstreams.take(pool, backend) {
         return Ok(up);
     }
-    down.timer.set_at(
-        down.timer
-            .deadline_after(request.pool.timeouts.connect)
-            .min(request.deadlines.request_ms),
-    );
-    let connected = open(request, backend, &down.timer).await;
-    if connected.is_err() && request.deadlines.request_ms <= down.timer.now_ms() {
+    let timer = &down.timer;
+    let deadline_ms = timer.deadline_after(pool.timeouts.connect);
+    timer.set_at(deadline_ms.min(request.deadlines.request_ms));
+    let connected = match pool.protocol {
+        Protocol::Http1 => open(request, (backend, place), timer).await,
+        _ => Box::pin(share(request, (backend, place), timer)).await,
+    };
+    if connected.is_err() && request.deadlines.request_ms <= timer.now_ms() {
         // The request ran out of time, which says nothing of this backend.
         return Err(Reason::ClientTimeout);
     }
-    let transport = connected?;
+    connected
+}
+
+/// A stream of a connection that somebody else opens now, or a new connection.
+async fn share<'c>(
+    request: &Request<'_>,
+    (backend, place): (&'c Backend, Place),
+    timer: &Timer,
+) -> Result<Upstream<'c>, Reason> {
+    let (upstreams, pool) = (&request.worker.upstreams, request.pool);
+    let opening = loop {
+        match upstreams.opening(pool, backend) {
+            Ok(opening) => break opening,
+            Err(done) => tokio::select! {
+                biased;
+                () = done.notified() => {}
+                () = timer.expired() => return Err(Reason::ConnectTimeout),
+            },
+        }
+        if let Some(up) = upstreams.take(pool, backend) {
+            return Ok(up);
+        }
+    };
+    let opened = open(request, (backend, place), timer).await;
+    drop(opening);
+    opened
+}
+
+/// A new connection as the pool wants it.
+async fn open<'c>(
+    request: &Request<'_>,
+    (backend, place): (&'c Backend, Place),
+    timer: &Timer,
+) -> Result<Upstream<'c>, Reason> {
+    let pool = request.pool;
+    let socket = upstream::connect(backend, timer).await?;
+    let open = request.in_force.series.connection_opened(place);
+    let (transport, is_http2) = match &pool.tls {
+        None => (Transport::Plain(socket), pool.protocol == Protocol::Http2),
+        Some(tls) => {
+            let deadline_ms = timer.deadline_after(tls.handshake);
+            timer.set_at(deadline_ms.min(request.deadlines.request_ms));
+            let buffers = &request.worker.buffers;
+            let tls = Box::pin(upstream::secure(socket, (tls, backend), buffers, timer)).await?;
+            let is_http2 = tls.is_http2();
+            (Transport::Tls(tls), is_http2)
+        }
+    };
+    if is_http2 {
+        let shared = Shared::open(transport, pool.tls.is_some(), pool, open).await;
+        let shared = shared.map_err(|_| Reason::ConnectError)?;
+        let stream = shared.stream().ok_or(Reason::ConnectError)?;
+        request.worker.upstreams.share(shared, pool, backend);
+        return Ok(Upstream::of_stream(stream, backend, false));
+    }
     Ok(Upstream {
         sent_before: transport.sent(),
         transport,
-        open: request.in_force.series.connection_opened(place),
+        open: Some(open),
         backend,
         end: End::default(),
         reused: false,
     })
-}
-
-/// A new connection as the pool wants it.
-async fn open(
-    request: &Request<'_>,
-    backend: &Backend,
-    timer: &Timer,
-) -> Result<Transport, Reason> {
-    let socket = upstream::connect(backend, timer).await?;
-    let Some(tls) = &request.pool.tls else {
-        return Ok(Transport::Plain(socket));
-    };
-    let deadline = timer.deadline_after(tls.handshake);
-    timer.set_at(deadline.min(request.deadlines.request_ms));
-    let buffers = &request.worker.buffers;
-    let secured = Box::pin(upstream::secure(socket, (tls, backend), buffers, timer)).await?;
-    Ok(Transport::Tls(secured))
 }
 
 /// A backend's place for one request; whoever waits for one is woken when it is given back.

@@ -112,10 +112,10 @@ pub(super) fn finished(
             method: plan.logged.method(),
             host: plan.logged.host(),
             target: plan.logged.target(),
-            protocol: if plan.version == Version::Http10 {
-                "HTTP/1.0"
-            } else {
-                "HTTP/1.1"
+            protocol: match plan.version {
+                _ if down.http2 => "HTTP/2.0",
+                Version::Http10 => "HTTP/1.0",
+                Version::Http11 => "HTTP/1.1",
             },
             status: outcome.status,
             reason: outcome.reason.map(Reason::code),

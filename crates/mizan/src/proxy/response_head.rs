@@ -367,10 +367,9 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
     if reason != Reason::Reset || interim {
         return Failed::delivered(reason);
     }
-    let undelivered = {
-        let sent = up.transport.sent_of(upload.sent_in_try, up.sent_before);
-        nothing_was_taken(&up.transport, up.end, sent).await
-    };
+    let sent = up.transport.sent_of(upload.sent_in_try, up.sent_before);
+    let undelivered =
+        up.transport.is_refused() || nothing_was_taken(&up.transport, up.end, sent).await;
     let reason = if up.reused && undelivered {
         Reason::PoolReuse
     } else {

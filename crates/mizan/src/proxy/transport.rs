@@ -1,5 +1,7 @@
 //! A byte stream to a client or a backend, whatever lies beneath.
 
+use super::http2::client::ClientStream;
+use super::http2::server::ServerStream;
 use super::socket::{HangUp, Socket};
 use super::tls::Tls;
 use std::io::{self, IoSlice};
@@ -12,6 +14,10 @@ pub(super) enum Transport {
     Plain(Socket),
     /// TLS over it.
     Tls(Box<Tls>),
+    /// One stream of a client that speaks HTTP/2.
+    FromClient(Box<ServerStream>),
+    /// One stream to a backend that does.
+    ToBackend(Box<ClientStream>),
 }
 
 impl Transport {
@@ -24,6 +30,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_read(cx, buffer),
             Self::Tls(tls) => tls.poll_read(cx, buffer),
+            Self::FromClient(stream) => stream.poll_read(cx, buffer),
+            Self::ToBackend(stream) => stream.poll_read(cx, buffer),
         }
     }
 
@@ -37,6 +45,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_write(cx, bytes),
             Self::Tls(tls) => tls.poll_write(cx, bytes, b""),
+            Self::FromClient(stream) => stream.poll_write(cx, bytes),
+            Self::ToBackend(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -52,6 +62,8 @@ impl Transport {
                 socket.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])
             }
             Self::Tls(tls) => tls.poll_write(cx, first, second),
+            Self::FromClient(stream) => stream.poll_write(cx, first),
+            Self::ToBackend(stream) => stream.poll_write(cx, first),
         }
     }
 
@@ -60,6 +72,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_read_ready(cx),
             Self::Tls(tls) => tls.poll_read_ready(cx),
+            Self::FromClient(stream) => stream.poll_read_ready(cx),
+            Self::ToBackend(stream) => stream.poll_read_ready(cx),
         }
     }
 
@@ -69,6 +83,7 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.is_quiet(),
             Self::Tls(tls) => tls.is_quiet(),
+            Self::FromClient(_) | Self::ToBackend(_) => false,
         }
     }
 
@@ -76,7 +91,7 @@ impl Transport {
     pub(super) fn plain_tcp(&self) -> Option<&Socket> {
         match self {
             Self::Plain(socket @ Socket::Tcp(_)) => Some(socket),
-            Self::Plain(Socket::Unix(_)) | Self::Tls(_) => None,
+            _ => None,
         }
     }
 
@@ -85,6 +100,7 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.shut_write(),
             Self::Tls(tls) => tls.shut_write(),
+            Self::FromClient(_) | Self::ToBackend(_) => {}
         }
     }
 
@@ -93,6 +109,7 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.unacknowledged(),
             Self::Tls(tls) => tls.socket().unacknowledged(),
+            Self::FromClient(_) | Self::ToBackend(_) => None,
         }
     }
 
@@ -101,6 +118,7 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.was_reset(),
             Self::Tls(tls) => tls.socket().was_reset(),
+            Self::FromClient(_) | Self::ToBackend(_) => false,
         }
     }
 
@@ -109,6 +127,7 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.hang_up(),
             Self::Tls(tls) => tls.socket().hang_up(),
+            Self::FromClient(_) | Self::ToBackend(_) => HangUp::None,
         }
     }
 
@@ -117,6 +136,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.reset_on_close(),
             Self::Tls(tls) => tls.reset_on_close(),
+            Self::FromClient(stream) => stream.reset(),
+            Self::ToBackend(_) => {}
         }
     }
 
@@ -124,17 +145,27 @@ impl Transport {
     /// a record is longer than what it carries.
     pub(super) fn sent_of(&self, written: usize, before: usize) -> usize {
         match self {
-            Self::Plain(_) => written,
             Self::Tls(tls) => tls.sent() - before,
+            _ => written,
         }
     }
 
     /// Bytes sent so far, where they are counted here.
     pub(super) fn sent(&self) -> usize {
         match self {
-            Self::Plain(_) => 0,
             Self::Tls(tls) => tls.sent(),
+            _ => 0,
         }
+    }
+
+    /// Whether the backend has said that it did nothing with the request of this stream.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, Self::ToBackend(stream) if stream.is_refused())
+    }
+
+    /// Whether it carries one exchange and no more.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::FromClient(_) | Self::ToBackend(_))
     }
 
     /// Whether it is TCP below.
@@ -142,6 +173,7 @@ impl Transport {
         match self {
             Self::Plain(socket) => matches!(socket, Socket::Tcp(_)),
             Self::Tls(tls) => matches!(tls.socket(), Socket::Tcp(_)),
+            Self::FromClient(_) | Self::ToBackend(_) => false,
         }
     }
 }

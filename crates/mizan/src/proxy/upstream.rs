@@ -2,6 +2,7 @@
 
 use super::buffer::BufferPool;
 use super::error::Reason;
+use super::http2::client::{ClientStream, Shared};
 use super::socket::Socket;
 use super::timer::Timer;
 use super::tls::{Session, Tls};
@@ -21,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 
 /// Between two looks through the idle connections, in ms.
 const SWEEP_MS: u64 = 1000;
@@ -29,7 +31,8 @@ const SWEEP_MS: u64 = 1000;
 #[derive(Debug)]
 pub(super) struct Upstream<'c> {
     pub(super) transport: Transport,
-    pub(super) open: OpenConnection,
+    /// Counts the connection as open; `None` for a stream of one that others share.
+    pub(super) open: Option<OpenConnection>,
     pub(super) backend: &'c Backend,
     /// How it ended, if it did.
     pub(super) end: End,
@@ -54,6 +57,10 @@ type Backends = HashMap<u64, Known, BuildHasherDefault<IdHasher>>;
 #[derive(Debug)]
 struct Known {
     idle: Vec<Idle>,
+    /// Connections of HTTP/2.
+    shared: Vec<Shared>,
+    /// Somebody opens one: who else wants one waits for it.
+    opening: Option<Rc<Notify>>,
     counted: BackendCounter,
 }
 
@@ -81,11 +88,20 @@ impl Upstreams {
         }
     }
 
-    /// Begins a try at `backend`: an idle connection that is not known to be closed, if there is one.
-    pub(super) fn take<'c>(&self, pool: &Pool, backend: &'c Backend) -> Option<Upstream<'c>> {
+    /// A try at `backend` has begun.
+    pub(super) fn begin(&self, pool: &Pool, backend: &Backend) {
         let mut backends = self.backends.borrow_mut();
         let known = self.known(&mut backends, pool, backend);
         known.counted.requests.add(1);
+    }
+
+    /// An idle connection that is not known to be closed, or a stream of one that is shared, if there is one.
+    pub(super) fn take<'c>(&self, pool: &Pool, backend: &'c Backend) -> Option<Upstream<'c>> {
+        let mut backends = self.backends.borrow_mut();
+        let known = self.known(&mut backends, pool, backend);
+        if let Some(stream) = known.shared.iter().find_map(Shared::stream) {
+            return Some(Upstream::of_stream(stream, backend, true));
+        }
         while let Some(mut entry) = known.idle.pop() {
             self.count.set(self.count.get() - 1);
             if entry.transport.is_quiet() {
@@ -93,7 +109,7 @@ impl Upstreams {
                 return Some(Upstream {
                     sent_before: entry.transport.sent(),
                     transport: entry.transport,
-                    open: entry.open,
+                    open: Some(entry.open),
                     backend,
                     end: End::default(),
                     reused: true,
@@ -101,6 +117,32 @@ impl Upstreams {
             }
         }
         None
+    }
+
+    /// The right to open a shared connection to `backend`, or who to wait for.
+    pub(super) fn opening(
+        &self,
+        pool: &Pool,
+        backend: &Backend,
+    ) -> Result<Opening<'_>, Rc<Notify>> {
+        let mut backends = self.backends.borrow_mut();
+        let known = self.known(&mut backends, pool, backend);
+        if let Some(opening) = &known.opening {
+            return Err(Rc::clone(opening));
+        }
+        let done = Rc::new(Notify::new());
+        known.opening = Some(Rc::clone(&done));
+        Ok(Opening {
+            upstreams: self,
+            backend: backend.id(),
+            done,
+        })
+    }
+
+    /// Keeps a connection that requests share.
+    pub(super) fn share(&self, shared: Shared, pool: &Pool, backend: &Backend) {
+        let mut backends = self.backends.borrow_mut();
+        self.known(&mut backends, pool, backend).shared.push(shared);
     }
 
     /// A try at `backend` has failed, or was answered with a status of 500 or more.
@@ -114,6 +156,10 @@ impl Upstreams {
 
     /// Keeps a connection whose last exchange has ended cleanly, if there is room for it.
     pub(super) fn put(&self, mut up: Upstream<'_>, pool: &Pool, now_ms: u64) {
+        let Some(mut open) = up.open.take() else {
+            // A stream has served its one exchange.
+            return;
+        };
         if self.count.get() >= self.count_max || pool.keepalive.idle_timeout.is_zero() {
             return;
         }
@@ -122,10 +168,10 @@ impl Upstreams {
         if known.idle.len() >= pool.keepalive.idle_max {
             return;
         }
-        up.open.rest();
+        open.rest();
         known.idle.push(Idle {
             transport: up.transport,
-            open: up.open,
+            open,
             until_ms: now_ms + pool.keepalive.idle_timeout.as_millis() as u64,
         });
         self.count.set(self.count.get() + 1);
@@ -141,6 +187,8 @@ impl Upstreams {
     ) -> &'b mut Known {
         backends.entry(backend.id()).or_insert_with(|| Known {
             idle: Vec::new(),
+            shared: Vec::new(),
+            opening: None,
             counted: self.metrics.backend(self.worker, &pool.name, backend.key()),
         })
     }
@@ -156,9 +204,27 @@ impl Upstreams {
             let idle = &mut known.idle;
             idle.retain_mut(|entry| entry.until_ms > now_ms && entry.transport.is_quiet());
             count += idle.len();
-            !idle.is_empty()
+            known.shared.retain(|shared| shared.is_alive(now_ms));
+            !idle.is_empty() || !known.shared.is_empty() || known.opening.is_some()
         });
         self.count.set(count);
+    }
+}
+
+/// The right to open a connection that requests share; whoever waits looks again when it is given up.
+#[derive(Debug)]
+pub(super) struct Opening<'u> {
+    upstreams: &'u Upstreams,
+    backend: u64,
+    done: Rc<Notify>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(known) = self.upstreams.backends.borrow_mut().get_mut(&self.backend) {
+            known.opening = None;
+        }
+        self.done.notify_waiters();
     }
 }
 
@@ -181,7 +247,19 @@ impl End {
     }
 }
 
-impl Upstream<'_> {
+impl<'c> Upstream<'c> {
+    /// One stream of a connection that others share.
+    pub(super) fn of_stream(stream: ClientStream, backend: &'c Backend, reused: bool) -> Self {
+        Self {
+            transport: Transport::ToBackend(Box::new(stream)),
+            open: None,
+            backend,
+            end: End::default(),
+            sent_before: 0,
+            reused,
+        }
+    }
+
     /// The exchange ends before its time. A request of which a part has not arrived is called back: behind a full
     /// window a FIN would wait for the backend to read what nobody wants any more.
     pub(super) fn abandon(&mut self) {

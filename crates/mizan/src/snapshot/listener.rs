@@ -68,6 +68,39 @@ pub struct Listener {
     pub upstream_header: bool,
     /// TLS; `None`: plain.
     pub tls: Option<Arc<ServerTls>>,
+    /// HTTP/2.
+    pub http2: Http2,
+}
+
+/// HTTP/2 with clients: over TLS by ALPN, in the clear by prior knowledge (RFC 9113 §3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// Whether it is spoken (default true).
+    pub enabled: bool,
+    /// Streams at once on a connection (default 128).
+    pub streams_max: u32,
+    /// What a client may send on one stream before it is read (default 256 KiB).
+    pub window_bytes: u32,
+    /// The same for a whole connection (default 1 MiB).
+    pub connection_window_bytes: u32,
+    /// Streams that the client has reset and that are still being put away; beyond, the connection is closed (default
+    /// 20; CVE-2023-44487).
+    pub resets_pending_max: usize,
+    /// Age at which a connection is told to go, ± 10 %; zero: never (default).
+    pub age_max: Duration,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            streams_max: 128,
+            window_bytes: 256 << 10,
+            connection_window_bytes: 1 << 20,
+            resets_pending_max: 20,
+            age_max: Duration::ZERO,
+        }
+    }
 }
 
 /// Allow and deny by network: a denied address loses; with an allow list, only listed addresses pass.

@@ -28,6 +28,10 @@ pub struct Pool {
     pub hash_key: Option<HashKey>,
     /// Active checks.
     pub health: Option<HealthCheck>,
+    /// What its backends speak.
+    pub protocol: Protocol,
+    /// HTTP/2 with its backends.
+    pub http2: Http2Upstream,
     /// TLS towards its backends; `None`: plain.
     pub tls: Option<Arc<ClientTls>>,
     /// Time-outs towards backends.
@@ -47,6 +51,36 @@ impl Pool {
     pub fn has_names(&self) -> bool {
         let is_name = |backend: &Configured| matches!(backend, Configured::Named { .. });
         self.configured.iter().any(is_name)
+    }
+}
+
+/// What backends speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 (default).
+    #[default]
+    Http1,
+    /// HTTP/2: over TLS by ALPN, without it by prior knowledge.
+    Http2,
+    /// Whichever the backend chooses by ALPN; with TLS only.
+    Auto,
+}
+
+/// HTTP/2 with backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http2Upstream {
+    /// What a backend may send on one stream before it is read (default 256 KiB).
+    pub window_bytes: u32,
+    /// The same for a whole connection (default 1 MiB).
+    pub connection_window_bytes: u32,
+}
+
+impl Default for Http2Upstream {
+    fn default() -> Self {
+        Self {
+            window_bytes: 256 << 10,
+            connection_window_bytes: 1 << 20,
+        }
     }
 }
 

@@ -83,6 +83,7 @@ fn listener(name: &str, index: usize) -> Listener {
         requests_per_connection_max: None,
         upstream_header: false,
         tls: None,
+        http2: crate::snapshot::Http2::default(),
     }
 }
 
@@ -122,6 +123,8 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         versions: distinct,
         hash_key: None,
         health: None,
+        protocol: crate::snapshot::Protocol::default(),
+        http2: crate::snapshot::Http2Upstream::default(),
         tls: None,
         timeouts: UpstreamTimeouts {
             connect: Duration::from_secs(1),

@@ -93,6 +93,8 @@ fn build_one(
         versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
+        protocol: crate::snapshot::Protocol::default(),
+        http2: crate::snapshot::Http2Upstream::default(),
         tls: None,
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,

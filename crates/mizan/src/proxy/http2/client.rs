@@ -1,0 +1,313 @@
+//! A backend's connection that speaks HTTP/2, shared by the requests that go there.
+
+use super::super::transport::Transport;
+use super::convert;
+use super::inflow::{self, Inflow};
+use super::io::Io;
+use super::outflow::Outflow;
+use crate::h1::line::Lines;
+use crate::h1::{FIELDS_MAX, Framing, request};
+use crate::snapshot::Pool;
+use crate::telemetry::metrics::OpenConnection;
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+/// Longest request head that is read back: what Mizan has let in, and what it has added.
+const LIMITS: request::Limits = request::Limits {
+    headers_max: FIELDS_MAX,
+    target_bytes_max: 1 << 20,
+};
+
+/// A connection that requests can share.
+#[derive(Debug)]
+pub(in super::super) struct Shared {
+    sender: SendRequest<Bytes>,
+    state: Rc<State>,
+    secure: bool,
+    idle_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Streams that are open.
+    open: Cell<usize>,
+    is_closed: Cell<bool>,
+    /// When it has been without a stream for too long, in ms of the wheel; 0: not known yet.
+    idle_until_ms: Cell<u64>,
+}
+
+impl Shared {
+    /// Says hello over `transport`, and serves the connection until nobody shares it any more.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub(in super::super) async fn open(
+        transport: Transport,
+        secure: bool,
+        pool: &Pool,
+        counted: OpenConnection,
+    ) -> io::Result<Self> {
+        let settings = &pool.http2;
+        let (sender, connection) = h2::client::Builder::new()
+            .enable_push(false)
+            .initial_window_size(settings.window_bytes)
+            .initial_connection_window_size(settings.connection_window_bytes)
+            .max_send_buffer_size(64 << 10)
+            .max_header_list_size(64 << 10)
+            .handshake(Io::new(transport, None))
+            .await
+            .map_err(inflow::broken)?;
+        let state = Rc::new(State::default());
+        let served = Rc::clone(&state);
+        tokio::task::spawn_local(async move {
+            let _counted = counted;
+            // How it ended, each stream is told.
+            let _ = connection.await;
+            served.is_closed.set(true);
+        });
+        Ok(Self {
+            sender,
+            state,
+            secure,
+            idle_ms: pool.keepalive.idle_timeout.as_millis() as u64,
+        })
+    }
+
+    /// A stream, if the backend takes one more now.
+    pub(in super::super) fn stream(&self) -> Option<ClientStream> {
+        let mut sender = self.sender.clone();
+        let mut cx = Context::from_waker(Waker::noop());
+        if self.state.is_closed.get() || self.state.open.get() >= sender.current_max_send_streams()
+        {
+            return None;
+        }
+        match sender.poll_ready(&mut cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Pending => return None,
+            // It has said that it goes away.
+            Poll::Ready(Err(_)) => {
+                self.state.is_closed.set(true);
+                return None;
+            }
+        }
+        self.state.open.set(self.state.open.get() + 1);
+        Some(ClientStream {
+            to: To::Head(sender),
+            from: From::Nothing,
+            secure: self.secure,
+            to_head: false,
+            is_refused: false,
+            _open: OpenStream(Rc::clone(&self.state)),
+        })
+    }
+
+    /// Whether it is of use for further requests. Asked now and then: an idle one has its time from the first asking.
+    pub(in super::super) fn is_alive(&self, now_ms: u64) -> bool {
+        let state = &self.state;
+        if state.open.get() > 0 || state.idle_until_ms.get() == 0 {
+            state.idle_until_ms.set(now_ms + self.idle_ms);
+        }
+        !state.is_closed.get() && (state.open.get() > 0 || now_ms < state.idle_until_ms.get())
+    }
+}
+
+/// Counts a stream as open.
+#[derive(Debug)]
+struct OpenStream(Rc<State>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.idle_until_ms.set(0);
+    }
+}
+
+/// One stream to a backend, as a transport that carries one exchange of HTTP/1.1.
+#[derive(Debug)]
+pub(in super::super) struct ClientStream {
+    to: To,
+    from: From,
+    secure: bool,
+    to_head: bool,
+    /// The backend said that it has not looked at the request.
+    is_refused: bool,
+    _open: OpenStream,
+}
+
+#[derive(Debug)]
+enum To {
+    Head(SendRequest<Bytes>),
+    Body(Outflow),
+    Ended(Outflow),
+    Broken,
+}
+
+#[derive(Debug)]
+enum From {
+    /// No request was sent.
+    Nothing,
+    /// Interim heads that were not read yet.
+    Head(ResponseFuture, Vec<u8>),
+    /// The final head, then the body.
+    Body(Inflow),
+}
+
+impl ClientStream {
+    /// Whether the backend provably did nothing with the request: it refused the stream, or went away naming a lower
+    /// one as its last (RFC 9113 §8.7, §6.8).
+    pub(in super::super) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// How the call ended by gRPC's account, if it was one and has ended.
+    pub(in super::super) fn grpc_status(&self) -> Option<u32> {
+        match &self.from {
+            From::Body(inflow) => inflow.grpc_status,
+            _ => None,
+        }
+    }
+
+    pub(in super::super) fn poll_read_ready(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            match &mut self.from {
+                From::Nothing => return Poll::Pending,
+                From::Head(_, interim) if !interim.is_empty() => return Poll::Ready(Ok(())),
+                From::Head(..) => ready!(self.poll_head(cx))?,
+                From::Body(inflow) => {
+                    return match ready!(inflow.poll_ready(cx)) {
+                        Ok(()) => Poll::Ready(Ok(())),
+                        Err(error) => Poll::Ready(Err(self.broken(error))),
+                    };
+                }
+            }
+        }
+    }
+
+    pub(in super::super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_read_ready(cx))?;
+        match &mut self.from {
+            From::Nothing => Poll::Pending,
+            From::Head(_, interim) => {
+                let count = interim.len().min(room.len());
+                room[..count].copy_from_slice(&interim[..count]);
+                interim.drain(..count);
+                Poll::Ready(Ok(count))
+            }
+            From::Body(inflow) => inflow.poll_read(cx, room).map_err(inflow::broken),
+        }
+    }
+
+    /// The next interim head, or the final one.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let From::Head(future, interim) = &mut self.from else {
+            return Poll::Ready(Ok(()));
+        };
+        match future.poll_informational(cx) {
+            Poll::Ready(Some(Ok(response))) => {
+                let (parts, ()) = response.into_parts();
+                convert::write_response(interim, &parts, true, true).map_err(io::Error::other)?;
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(self.broken(error))),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        let (parts, frames) = match ready!(Pin::new(future).poll(cx)) {
+            Ok(response) => response.into_parts(),
+            Err(error) => return Poll::Ready(Err(self.broken(error))),
+        };
+        let mut head = Vec::with_capacity(512);
+        let ends = frames.is_end_stream();
+        convert::write_response(&mut head, &parts, ends, self.to_head).map_err(io::Error::other)?;
+        let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);
+        let has_body = !ends && !self.to_head;
+        let mut inflow = Inflow::new(head, (!ends).then_some(frames), has_body && !has_length);
+        inflow.grpc_status = convert::grpc_status(&parts.headers);
+        self.from = From::Body(inflow);
+        Poll::Ready(Ok(()))
+    }
+
+    pub(in super::super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.to {
+            To::Head(_) => Poll::Ready(self.write_head(bytes)),
+            To::Body(outflow) => {
+                let count = ready!(outflow.poll_write(cx, bytes))?;
+                if outflow.is_ended() {
+                    self.end();
+                }
+                Poll::Ready(Ok(count))
+            }
+            To::Ended(_) | To::Broken => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    /// A head is always written whole.
+    fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let To::Head(sender) = &mut self.to else {
+            return Ok(0);
+        };
+        let mut lines = Lines::new();
+        let head = request::parse(bytes, &mut lines, LIMITS).map_err(io::Error::other)?;
+        let head = head.ok_or(io::ErrorKind::InvalidData)?;
+        let request = convert::request(&head, self.secure).map_err(io::Error::other)?;
+        let ends = matches!(head.framing, Framing::None | Framing::Length(0));
+        let sent = sender.send_request(request, ends);
+        let (response, frames) = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                // It was never put on its way.
+                self.is_refused = true;
+                self.to = To::Broken;
+                return Err(inflow::broken(error));
+            }
+        };
+        self.to_head = head.method == b"HEAD";
+        self.from = From::Head(response, Vec::new());
+        let outflow = Outflow::new(frames, head.framing);
+        self.to = if ends {
+            To::Ended(outflow)
+        } else {
+            To::Body(outflow)
+        };
+        Ok(head.bytes.len())
+    }
+
+    fn end(&mut self) {
+        if let To::Body(outflow) = std::mem::replace(&mut self.to, To::Broken) {
+            self.to = To::Ended(outflow);
+        }
+    }
+
+    fn broken(&mut self, error: h2::Error) -> io::Error {
+        self.is_refused |= (error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM))
+            || (error.is_go_away() && error.is_remote());
+        inflow::broken(error)
+    }
+}
+
+impl Drop for ClientStream {
+    fn drop(&mut self) {
+        let is_answered = matches!(&self.from, From::Body(inflow) if inflow.is_ended());
+        if let To::Body(outflow) | To::Ended(outflow) = &mut self.to
+            && !is_answered
+        {
+            outflow.reset(h2::Reason::CANCEL);
+        }
+    }
+}

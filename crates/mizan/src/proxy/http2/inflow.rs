@@ -1,0 +1,148 @@
+//! A body that comes as frames, read as HTTP/1.1 has it: plain where its length was said, else in chunks.
+
+use super::convert;
+use bytes::{Buf, Bytes};
+use h2::RecvStream;
+use std::io::{self, Write};
+use std::task::{Context, Poll, ready};
+
+/// What the peer sends on one stream.
+#[derive(Debug)]
+pub(super) struct Inflow {
+    /// `None`: the body has ended.
+    frames: Option<RecvStream>,
+    is_chunked: bool,
+    /// Bytes of ours before `data`: a chunk's size line, the last chunk, trailers; at first, a head.
+    framing: Vec<u8>,
+    framing_read: usize,
+    /// Content that was not read yet.
+    data: Bytes,
+    /// The chunk that `data` ends wants its line end.
+    in_chunk: bool,
+    /// `grpc-status` in the trailers.
+    pub(super) grpc_status: Option<u32>,
+}
+
+impl Inflow {
+    /// `before` is read before the body. No `frames`: there is no body.
+    pub(super) fn new(before: Vec<u8>, frames: Option<RecvStream>, is_chunked: bool) -> Self {
+        Self {
+            frames,
+            is_chunked,
+            framing: before,
+            framing_read: 0,
+            data: Bytes::new(),
+            in_chunk: false,
+            grpc_status: None,
+        }
+    }
+
+    /// Whether everything was read.
+    pub(super) fn is_ended(&self) -> bool {
+        self.frames.is_none() && !self.holds_bytes()
+    }
+
+    fn holds_bytes(&self) -> bool {
+        self.framing_read < self.framing.len() || !self.data.is_empty() || self.in_chunk
+    }
+
+    /// Ready when there are bytes to read, the end, or an error.
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        if self.holds_bytes() {
+            return Poll::Ready(Ok(()));
+        }
+        let Some(frames) = &mut self.frames else {
+            return Poll::Ready(Ok(()));
+        };
+        loop {
+            match ready!(frames.poll_data(cx)) {
+                Some(Ok(data)) if data.is_empty() => {}
+                Some(Ok(data)) => {
+                    self.begin(data);
+                    return Poll::Ready(Ok(()));
+                }
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None => break,
+            }
+        }
+        let trailers = ready!(frames.poll_trailers(cx))?;
+        self.frames = None;
+        self.end(trailers);
+        Poll::Ready(Ok(()))
+    }
+
+    fn begin(&mut self, data: Bytes) {
+        self.framing.clear();
+        self.framing_read = 0;
+        if self.is_chunked {
+            // Writing to a vector cannot fail.
+            let _ = write!(self.framing, "{:x}\r\n", data.len());
+            self.in_chunk = true;
+        }
+        self.data = data;
+    }
+
+    fn end(&mut self, trailers: Option<http::HeaderMap>) {
+        self.framing.clear();
+        self.framing_read = 0;
+        let trailers = trailers.unwrap_or_default();
+        self.grpc_status = convert::grpc_status(&trailers);
+        if !self.is_chunked {
+            return;
+        }
+        self.framing.extend_from_slice(b"0\r\n");
+        let kept = self.framing.len();
+        if convert::write_trailers(&mut self.framing, &trailers).is_err() {
+            // What HTTP/2 forbids in a trailer is dropped: the body before it is whole.
+            self.framing.truncate(kept);
+        }
+        self.framing.extend_from_slice(b"\r\n");
+    }
+
+    /// Reads into `room`, which is not empty; 0 is the end. What was read is given back to the peer's window.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<Result<usize, h2::Error>> {
+        ready!(self.poll_ready(cx))?;
+        let mut read = 0;
+        while read < room.len() && self.holds_bytes() {
+            read += self.copy(&mut room[read..]);
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Copies from the first of framing, content and line end that is there.
+    fn copy(&mut self, room: &mut [u8]) -> usize {
+        let framing = &self.framing[self.framing_read..];
+        if !framing.is_empty() {
+            let count = framing.len().min(room.len());
+            room[..count].copy_from_slice(&framing[..count]);
+            self.framing_read += count;
+            return count;
+        }
+        if !self.data.is_empty() {
+            let count = self.data.len().min(room.len());
+            self.data.copy_to_slice(&mut room[..count]);
+            if let Some(frames) = &mut self.frames {
+                // It fails only for more than was received.
+                let _ = frames.flow_control().release_capacity(count);
+            }
+            return count;
+        }
+        self.in_chunk = false;
+        self.framing.clear();
+        self.framing.extend_from_slice(b"\r\n");
+        self.framing_read = 0;
+        0
+    }
+}
+
+/// The error of a stream as the error of a connection.
+pub(super) fn broken(error: h2::Error) -> io::Error {
+    match error.into_io() {
+        Some(error) => error,
+        None => io::ErrorKind::ConnectionReset.into(),
+    }
+}

@@ -1,0 +1,173 @@
+//! A body that is written as HTTP/1.1 has it, sent as frames.
+
+use super::super::body::Body;
+use super::convert;
+use crate::h1::Framing;
+use crate::h1::chunked::Piece;
+use bytes::Bytes;
+use h2::SendStream;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+/// What is sent on one stream.
+#[derive(Debug)]
+pub(super) struct Outflow {
+    frames: SendStream<Bytes>,
+    body: Body,
+    /// Framing bytes since the last content, of a chunked body: its trailers are among them when it ends.
+    framing: Vec<u8>,
+    /// Content came before `framing`.
+    has_content: bool,
+}
+
+impl Outflow {
+    /// A body that has not ended with its head.
+    pub(super) fn new(frames: SendStream<Bytes>, framing: Framing) -> Self {
+        Self {
+            frames,
+            body: Body::new(framing),
+            framing: Vec::new(),
+            has_content: false,
+        }
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.body.is_done()
+    }
+
+    /// The peer has ended the stream before its time.
+    pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.frames.poll_reset(cx).map(|_| ())
+    }
+
+    pub(super) fn reset(&mut self, reason: h2::Reason) {
+        self.frames.send_reset(reason);
+    }
+
+    /// Sends some of `bytes`, as far as the peer's window allows.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.body {
+            Body::Done => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Body::Length(left) => {
+                let most = bytes
+                    .len()
+                    .min(usize::try_from(*left).unwrap_or(usize::MAX));
+                let count = ready!(poll_window(cx, &mut self.frames, most))?;
+                *left -= count as u64;
+                let ends = *left == 0;
+                if ends {
+                    self.body = Body::Done;
+                }
+                self.send(&bytes[..count], ends).map(|()| count).into()
+            }
+            Body::UntilClose => {
+                let count = ready!(poll_window(cx, &mut self.frames, bytes.len()))?;
+                self.send(&bytes[..count], false).map(|()| count).into()
+            }
+            Body::Chunked(_) => self.poll_write_chunked(cx, bytes),
+        }
+    }
+
+    fn poll_write_chunked(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let Body::Chunked(chunked) = &mut self.body else {
+                break;
+            };
+            // Where the window is closed, the decoder must not go on.
+            let before = chunked.clone();
+            match chunked.next(&bytes[taken..]).map_err(invalid)? {
+                Piece::Framing(length) => {
+                    self.framing
+                        .extend_from_slice(&bytes[taken..taken + length]);
+                    taken += length;
+                    if chunked.is_ended() {
+                        self.body = Body::Done;
+                        self.end()?;
+                    }
+                }
+                Piece::Data(length) => {
+                    let window = poll_window(cx, &mut self.frames, length);
+                    let count = match window {
+                        Poll::Ready(count) => count?,
+                        Poll::Pending => {
+                            *chunked = before;
+                            return if taken > 0 {
+                                Poll::Ready(Ok(taken))
+                            } else {
+                                Poll::Pending
+                            };
+                        }
+                    };
+                    if count < length {
+                        *chunked = before;
+                        let _ = chunked.next(&bytes[taken..taken + count]);
+                    }
+                    self.framing.clear();
+                    self.has_content = true;
+                    self.send(&bytes[taken..taken + count], false)?;
+                    taken += count;
+                }
+                Piece::End => break,
+            }
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// The last chunk and the trailers lie in `framing`.
+    fn end(&mut self) -> io::Result<()> {
+        let framing = std::mem::take(&mut self.framing);
+        let framing = match self.has_content {
+            // The line end of the last content.
+            true => framing.get(2..).unwrap_or_default(),
+            false => &framing[..],
+        };
+        let size_line = memchr::memchr(b'\n', framing).map_or(framing.len(), |at| at + 1);
+        let trailers = &framing[size_line..];
+        if trailers == b"\r\n" {
+            return self.send(b"", true);
+        }
+        let trailers = convert::trailers(trailers).map_err(invalid)?;
+        self.frames
+            .send_trailers(trailers)
+            .map_err(super::inflow::broken)
+    }
+
+    fn send(&mut self, bytes: &[u8], ends: bool) -> io::Result<()> {
+        self.frames
+            .send_data(Bytes::copy_from_slice(bytes), ends)
+            .map_err(super::inflow::broken)
+    }
+}
+
+/// How many of `most` bytes, which are not none, the peer's window takes now.
+fn poll_window(
+    cx: &mut Context<'_>,
+    frames: &mut SendStream<Bytes>,
+    most: usize,
+) -> Poll<io::Result<usize>> {
+    frames.reserve_capacity(most);
+    loop {
+        let capacity = frames.capacity();
+        if capacity > 0 {
+            return Poll::Ready(Ok(capacity.min(most)));
+        }
+        match ready!(frames.poll_capacity(cx)) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Poll::Ready(Err(super::inflow::broken(error))),
+            None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

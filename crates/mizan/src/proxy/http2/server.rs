@@ -1,0 +1,307 @@
+//! A client's connection that speaks HTTP/2: each of its streams is served as a request of its own.
+
+use super::super::connection::{Client, Downstream};
+use super::super::error::Reason;
+use super::super::exchange;
+use super::super::worker::Worker;
+use super::convert;
+use super::inflow::{self, Inflow};
+use super::io::Io;
+use super::outflow::Outflow;
+use crate::clock;
+use crate::h1::line::Lines;
+use crate::h1::{Framing, response};
+use crate::snapshot::Listener;
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::{Connection, SendResponse};
+use http::Request;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// What a stream may hold that its peer's window has not taken.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// How often a connection is looked at that has nothing to do: idle time, age, the end of its listener.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Serves a client to the end of its connection.
+pub(in super::super) async fn serve(down: Downstream, worker: Rc<Worker>) {
+    let (transport, before, mut client) = down.split();
+    let io = Io::new(transport, before);
+    client.timer.set(client.listener.timeouts.header);
+    let handshake = builder(&client.listener).handshake(io);
+    let mut handshake = std::pin::pin!(handshake);
+    let connection = poll_fn(|cx| match handshake.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(result.ok()),
+        Poll::Pending if client.timer.poll_expired(cx) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    });
+    let Some(mut connection) = connection.await else {
+        return;
+    };
+    let mut life = Life::new(&client);
+    client.timer.set(LOOK);
+    loop {
+        let next = poll_fn(|cx| match connection.poll_accept(cx) {
+            Poll::Ready(next) => Poll::Ready(next),
+            Poll::Pending if life.poll_over(cx, &mut client, &worker, &mut connection) => {
+                Poll::Ready(None)
+            }
+            Poll::Pending => Poll::Pending,
+        });
+        match next.await {
+            Some(Ok((request, respond))) => {
+                life.begin(&client, &mut connection);
+                let requests = (life.requests, request, respond);
+                spawn(&client, &worker, requests);
+            }
+            Some(Err(error)) => return say_broken(&client, &error),
+            None => return,
+        }
+    }
+}
+
+fn builder(listener: &Listener) -> h2::server::Builder {
+    let settings = &listener.http2;
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(settings.streams_max)
+        .initial_window_size(settings.window_bytes)
+        .initial_connection_window_size(settings.connection_window_bytes)
+        .max_frame_size(16 << 10)
+        .max_header_list_size(u32::try_from(listener.limits.head_bytes_max).unwrap_or(u32::MAX))
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(settings.resets_pending_max)
+        .max_concurrent_reset_streams(settings.resets_pending_max);
+    builder
+}
+
+/// How long a connection lives.
+struct Life {
+    requests: u64,
+    /// When it is told to go for its age, in ms.
+    old_at_ms: u64,
+    /// When it has idled for too long, in ms.
+    idle_until_ms: u64,
+    is_ending: bool,
+}
+
+impl Life {
+    fn new(client: &Client) -> Self {
+        // Ten per cent less or more, so that connections that came together do not all leave together.
+        let jitter = 0.9 + 0.2 * ((clock::random() >> 11) as f64 / (1u64 << 53) as f64);
+        let age_max = client.listener.http2.age_max.mul_f64(jitter);
+        Self {
+            requests: 0,
+            old_at_ms: client.timer.deadline_after(age_max),
+            idle_until_ms: client.timer.deadline_after(client.listener.timeouts.idle),
+            is_ending: false,
+        }
+    }
+
+    /// A request has begun.
+    fn begin(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) {
+        self.requests += 1;
+        let most = client.listener.requests_per_connection_max;
+        if most.is_some_and(|most| self.requests >= most) {
+            self.end(connection);
+        }
+    }
+
+    /// Whether the connection is over now; looks once a second. One that is to go tells its client so and serves what
+    /// it has (RFC 9113 §6.8).
+    fn poll_over(
+        &mut self,
+        cx: &Context<'_>,
+        client: &mut Client,
+        worker: &Worker,
+        connection: &mut Connection<Io, Bytes>,
+    ) -> bool {
+        let timer = &client.timer;
+        if !timer.poll_expired(cx) {
+            return false;
+        }
+        let now_ms = timer.now_ms();
+        if connection.has_streams() {
+            self.idle_until_ms = timer.deadline_after(client.listener.timeouts.idle);
+        }
+        timer.set(LOOK);
+        // Registers the waker.
+        timer.poll_expired(cx);
+        let is_idle = now_ms >= self.idle_until_ms;
+        // Who does not close when told to is cut when it has nothing under way.
+        if is_idle && self.is_ending {
+            return true;
+        }
+        let (_, is_gone) = exchange::settle(&mut client.listener, worker);
+        if is_idle || is_gone || worker.is_closing() || now_ms >= self.old_at_ms {
+            self.end(connection);
+        }
+        false
+    }
+
+    fn end(&mut self, connection: &mut Connection<Io, Bytes>) {
+        if !std::mem::replace(&mut self.is_ending, true) {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+fn say_broken(client: &Client, error: &h2::Error) {
+    if error.is_io() || error.is_remote() {
+        return;
+    }
+    // One line for a connection, whatever the number of frames: it ends here.
+    tracing::info!(
+        listener = &*client.listener.name,
+        client = client.peer_text(),
+        rule = %error,
+        "a connection broke a rule or a limit of HTTP/2 and was closed"
+    );
+}
+
+fn spawn(
+    client: &Client,
+    worker: &Rc<Worker>,
+    (requests, request, respond): (u64, Request<RecvStream>, SendResponse<Bytes>),
+) {
+    let (parts, frames) = request.into_parts();
+    let ends = frames.is_end_stream();
+    let mut head = worker.buffers.small();
+    let written = head.write(|out| convert::write_request(out, &parts, ends));
+    let is_chunked = !ends && !parts.headers.contains_key(http::header::CONTENT_LENGTH);
+    let stream = ServerStream {
+        inflow: Inflow::new(Vec::new(), (!ends).then_some(frames), is_chunked),
+        out: Out::Head(respond),
+        to_head: parts.method == http::Method::HEAD,
+    };
+    let mut down = client.stream(worker, stream, (head, requests));
+    let worker = Rc::clone(worker);
+    tokio::task::spawn_local(async move {
+        match written {
+            Ok(()) => exchange::one(&mut down, &worker).await,
+            Err(error) => exchange::refuse_one(&mut down, &worker, Reason::Head(error)).await,
+        }
+    });
+}
+
+/// One stream of a client, as a transport that carries one exchange of HTTP/1.1.
+#[derive(Debug)]
+pub(in super::super) struct ServerStream {
+    inflow: Inflow,
+    out: Out,
+    to_head: bool,
+}
+
+#[derive(Debug)]
+enum Out {
+    /// No final head was written.
+    Head(SendResponse<Bytes>),
+    Body(Outflow),
+    Ended(Option<Outflow>),
+}
+
+impl ServerStream {
+    pub(in super::super) fn poll_read_ready(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.inflow.is_ended() {
+            return self.inflow.poll_ready(cx).map_err(inflow::broken);
+        }
+        // Nothing more comes but the client's going away.
+        let gone = match &mut self.out {
+            Out::Head(respond) => respond.poll_reset(cx).map(|_| ()),
+            Out::Body(outflow) => outflow.poll_reset(cx),
+            Out::Ended(_) => Poll::Pending,
+        };
+        gone.map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    pub(in super::super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_read_ready(cx))?;
+        self.inflow.poll_read(cx, room).map_err(inflow::broken)
+    }
+
+    pub(in super::super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.out {
+            Out::Head(_) => Poll::Ready(self.write_head(bytes)),
+            Out::Body(outflow) => {
+                let count = ready!(outflow.poll_write(cx, bytes))?;
+                if outflow.is_ended() {
+                    self.end();
+                }
+                Poll::Ready(Ok(count))
+            }
+            Out::Ended(_) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    /// A head is always written whole.
+    fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Out::Head(respond) = &mut self.out else {
+            return Ok(0);
+        };
+        let mut lines = Lines::new();
+        let head = response::parse(bytes, &mut lines, self.to_head).map_err(io::Error::other)?;
+        let head = head.ok_or(io::ErrorKind::InvalidData)?;
+        let response = convert::response(&head).map_err(io::Error::other)?;
+        if head.status < 200 {
+            respond
+                .send_informational(response)
+                .map_err(inflow::broken)?;
+            return Ok(head.bytes.len());
+        }
+        let ends = matches!(head.framing, Framing::None | Framing::Length(0));
+        let frames = respond
+            .send_response(response, ends)
+            .map_err(inflow::broken)?;
+        let outflow = Outflow::new(frames, head.framing);
+        self.out = if ends {
+            Out::Ended(Some(outflow))
+        } else {
+            Out::Body(outflow)
+        };
+        Ok(head.bytes.len())
+    }
+
+    fn end(&mut self) {
+        if let Out::Body(outflow) = std::mem::replace(&mut self.out, Out::Ended(None)) {
+            self.out = Out::Ended(Some(outflow));
+        }
+    }
+
+    /// Tells the client that its answer is not whole.
+    pub(in super::super) fn reset(&mut self) {
+        match &mut self.out {
+            Out::Head(respond) => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+            Out::Body(outflow) => outflow.reset(h2::Reason::INTERNAL_ERROR),
+            Out::Ended(_) => {}
+        }
+    }
+}
+
+impl Drop for ServerStream {
+    fn drop(&mut self) {
+        match &mut self.out {
+            Out::Body(_) | Out::Head(_) => self.reset(),
+            // RFC 9113 §8.1: the answer is whole, and the rest of the request is not wanted.
+            Out::Ended(Some(outflow)) if !self.inflow.is_ended() => {
+                outflow.reset(h2::Reason::NO_ERROR);
+            }
+            Out::Ended(_) => {}
+        }
+    }
+}
