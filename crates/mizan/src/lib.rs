@@ -24,3 +24,4 @@ pub mod prober;
 pub mod proxy;
 pub mod snapshot;
 pub mod telemetry;
+pub mod websocket;

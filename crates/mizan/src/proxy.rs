@@ -17,6 +17,7 @@ mod connection;
 mod error;
 mod exchange;
 mod forward;
+mod grpc;
 pub mod headers;
 pub mod http2;
 pub mod listen;

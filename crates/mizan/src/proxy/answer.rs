@@ -3,6 +3,7 @@
 use super::connection::Downstream;
 use super::error::{self, Reason};
 use super::exchange::After;
+use super::grpc;
 use super::headers;
 use super::plan::Plan;
 use super::record::Record;
@@ -53,7 +54,14 @@ pub(super) async fn send(
         return After::Close;
     }
     let mut out = worker.scratch();
-    outcome.status = write(&mut out, plan, route, reason, keep);
+    if plan.is_grpc {
+        let code = grpc::code_of(reason, reason.status());
+        outcome.status = 200;
+        outcome.grpc_status = Some(code);
+        write_grpc(&mut out, plan, reason, code);
+    } else {
+        outcome.status = write(&mut out, plan, route, reason, keep);
+    }
     let sent = write_all(down, &out).await;
     outcome.bytes_out += out.len() as u64;
     worker.put_scratch(out);
@@ -62,6 +70,19 @@ pub(super) async fn send(
         (true, false) => After::Linger,
         (false, _) => After::Close,
     }
+}
+
+/// An answer to a call of gRPC: its trailers alone, which hold all that a client of gRPC reads.
+fn write_grpc(out: &mut Vec<u8>, plan: &Plan, reason: Reason, code: u32) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n");
+    out.extend_from_slice(b"Content-Length: 0\r\ngrpc-status: ");
+    push_number(out, u64::from(code));
+    out.extend_from_slice(b"\r\n");
+    headers::line(out, b"grpc-message", reason.code().as_bytes());
+    if !plan.request_id().is_empty() {
+        headers::line(out, b"X-Request-Id", plan.request_id());
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 /// What an answer says.

@@ -4,6 +4,7 @@ use super::answer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
+use super::grpc;
 use super::http2::client::Shared;
 use super::plan::{self, Plan};
 use super::queue;
@@ -87,7 +88,7 @@ pub(super) async fn forward<'s>(
     (route, pool): (&'s Arc<Route>, &'s Arc<Pool>),
     outcome: &mut Record<'s>,
 ) -> After {
-    let deadlines = Deadlines::new(down, pool, &route.timeouts);
+    let deadlines = Deadlines::new(down, pool, &route.timeouts, plan);
     let request = Request {
         worker,
         in_force,
@@ -141,7 +142,7 @@ async fn tries<'s>(
     let tries_max = (pool.retry.tries_max as usize).min(TRIES_MAX);
     loop {
         if outcome.tries > 0 && request.deadlines.request_ms <= down.timer.now_ms() {
-            return Err(Reason::RequestTimeout);
+            return Err(request.deadlines.over());
         }
         // The first try begins when the head was read: another look at the clock costs as much as a pick.
         let now = if outcome.tries == 0 {
@@ -248,7 +249,11 @@ async fn one_try<'s>(
         Ok(()) => {
             let ended = clock::now();
             outcome.ended = Some(ended);
-            observe_answer(request, backend, response.head.status, (latency, ended));
+            outcome.grpc_status = up.transport.grpc_status().filter(|_| request.plan.is_grpc);
+            let status = outcome
+                .grpc_status
+                .map_or(response.head.status, grpc::http_status);
+            observe_answer(request, backend, status, (latency, ended));
             let clean = response.head.keep_upstream
                 && upload.is_sent(&request.plan.head)
                 && !response.has_rest();

@@ -117,7 +117,7 @@ impl Patience {
             () if request_ms <= now_ms && self.phase.1 == Reason::SendTimeout => {
                 Reason::ClientTimeout
             }
-            () if request_ms <= now_ms => Reason::RequestTimeout,
+            () if request_ms <= now_ms => request.deadlines.over(),
             () => self.phase.1,
         })
     }

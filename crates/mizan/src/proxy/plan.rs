@@ -2,6 +2,7 @@
 
 use super::connection::Downstream;
 use super::error::Reason;
+use super::grpc;
 use super::headers::{self, Forwarding};
 use super::worker::{InForce, Worker};
 use crate::clock;
@@ -42,6 +43,10 @@ pub(super) struct Plan {
     pub(super) idempotent: bool,
     /// The client waits for 100 before it sends its body.
     pub(super) expects_continue: bool,
+    /// It is a call of gRPC.
+    pub(super) is_grpc: bool,
+    /// How long the client waits, where it says so.
+    pub(super) patience: Option<std::time::Duration>,
     pub(super) hash: Option<u64>,
     /// The client's address under the trust rule.
     pub(super) client: Option<IpAddr>,
@@ -99,6 +104,8 @@ impl Plan {
             is_head: false,
             idempotent: false,
             expects_continue: false,
+            is_grpc: false,
+            patience: None,
             hash: None,
             client: None,
             request_id: 0..0,
@@ -149,6 +156,10 @@ pub(super) fn decide<'s>(
         head.method,
         b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
     ) || head.lines.iter().any(|line| line.is("idempotency-key"));
+    if down.http2 && grpc::is_call(&head) {
+        plan.is_grpc = true;
+        plan.patience = grpc::timeout(&head);
+    }
     if in_force.snapshot.settings.access_log.is_some() {
         plan.logged = Logged::new(worker.scratch(), &head);
     }

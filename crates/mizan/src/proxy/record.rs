@@ -2,6 +2,7 @@
 
 use super::connection::Downstream;
 use super::error::Reason;
+use super::grpc;
 use super::headers;
 use super::plan::Plan;
 use super::worker::{InForce, Worker};
@@ -28,6 +29,8 @@ pub(super) struct Record<'s> {
     pub(super) ended: Option<Instant>,
     /// What the client was sent; 0 for nothing.
     pub(super) status: u16,
+    /// How a call of gRPC ended, if it did by the protocol.
+    pub(super) grpc_status: Option<u32>,
     /// Why, where it was not the backend's own answer whole.
     pub(super) reason: Option<Reason>,
     pub(super) bytes_in: u64,
@@ -49,6 +52,7 @@ impl Record<'_> {
             decided: started,
             ended: None,
             status: 0,
+            grpc_status: None,
             reason: None,
             bytes_in,
             bytes_out: 0,
@@ -94,6 +98,13 @@ pub(super) fn finished(
         bytes_in: outcome.bytes_in,
         bytes_out: outcome.bytes_out,
     });
+    if plan.is_grpc && outcome.pool.is_some() {
+        let cut = |reason: Reason| grpc::code_of(reason, reason.status());
+        let code = outcome
+            .grpc_status
+            .unwrap_or(outcome.reason.map_or(grpc::code::INTERNAL, cut));
+        in_force.series.pool(outcome.place).grpc_ended(code);
+    }
     let Some(settings) = &in_force.snapshot.settings.access_log else {
         return;
     };
@@ -118,6 +129,7 @@ pub(super) fn finished(
                 Version::Http11 => "HTTP/1.1",
             },
             status: outcome.status,
+            grpc_status: outcome.grpc_status,
             reason: outcome.reason.map(Reason::code),
             detail: outcome.reason.and_then(Reason::detail),
             route: outcome.route.as_ref().map_or("", |route| &route.name),

@@ -6,6 +6,7 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::{Failed, Request};
 use super::headers::{self, ResponseChange};
+use super::plan::Plan;
 use super::record::Record;
 use super::relay::{Head, Response};
 use super::transport::Transport;
@@ -35,21 +36,41 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub(super) struct Deadlines {
     /// End of the whole request, in ms of the wheel.
     pub(super) request_ms: u64,
+    /// It was the client that set it: no backend is to blame for how short it is.
+    is_clients: bool,
     pub(super) per_try: Duration,
     pub(super) response_header: Duration,
     pub(super) response_idle: Duration,
 }
 
 impl Deadlines {
-    pub(super) fn new(down: &Downstream, pool: &Pool, route: &RouteTimeouts) -> Self {
+    pub(super) fn new(down: &Downstream, pool: &Pool, route: &RouteTimeouts, plan: &Plan) -> Self {
         let timeouts = &pool.timeouts;
-        Self {
-            request_ms: down
+        let request = route.request.unwrap_or(timeouts.request);
+        let ours_ms = down.timer.deadline_after(request);
+        let clients_ms = match plan.patience {
+            Some(patience) => down
                 .timer
-                .deadline_after(route.request.unwrap_or(timeouts.request)),
+                .deadline_after(patience.max(Duration::from_millis(1))),
+            None => u64::MAX,
+        };
+        Self {
+            request_ms: ours_ms.min(clients_ms),
+            is_clients: clients_ms < ours_ms,
             per_try: route.per_try.unwrap_or(timeouts.per_try),
             response_header: route.response_header.unwrap_or(timeouts.response_header),
             response_idle: route.response_idle.unwrap_or(timeouts.response_idle),
+        }
+    }
+}
+
+impl Deadlines {
+    /// What the end of the whole request's time means.
+    pub(super) fn over(&self) -> Reason {
+        if self.is_clients {
+            Reason::ClientTimeout
+        } else {
+            Reason::RequestTimeout
         }
     }
 }
@@ -355,7 +376,7 @@ impl Wait {
         Poll::Ready(Err(match () {
             () if self.watch.deadline_ms() <= now_ms => Reason::ClientGone,
             () if request_ms <= now_ms && awaits_client => Reason::ClientTimeout,
-            () if request_ms <= now_ms => Reason::RequestTimeout,
+            () if request_ms <= now_ms => request.deadlines.over(),
             () if try_ms <= now_ms => Reason::ResponseTimeout,
             () => self.phase.1,
         }))

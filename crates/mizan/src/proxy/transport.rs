@@ -163,9 +163,12 @@ impl Transport {
         matches!(self, Self::ToBackend(stream) if stream.is_refused())
     }
 
-    /// Whether it carries one exchange and no more.
-    pub(super) fn is_stream(&self) -> bool {
-        matches!(self, Self::FromClient(_) | Self::ToBackend(_))
+    /// How a call of gRPC has ended, by the backend's account.
+    pub(super) fn grpc_status(&self) -> Option<u32> {
+        match self {
+            Self::ToBackend(stream) => stream.grpc_status(),
+            _ => None,
+        }
     }
 
     /// Whether it is TCP below.

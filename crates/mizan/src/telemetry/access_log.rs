@@ -40,6 +40,8 @@ pub struct AccessRecord<'a> {
     pub protocol: &'a str,
     /// What the client was sent; 0 if it was sent nothing.
     pub status: u16,
+    /// How a call of gRPC ended.
+    pub grpc_status: Option<u32>,
     /// The reason code when Mizan made the answer itself, or cut it.
     pub reason: Option<&'static str>,
     /// The broken rule, where the reason's code stands for many.
@@ -133,6 +135,9 @@ impl AccessRecord<'_> {
         out.push(b'"');
         text(out, ",\"protocol\":", self.protocol.as_bytes());
         number(out, ",\"status\":", u64::from(self.status));
+        if let Some(code) = self.grpc_status {
+            number(out, ",\"grpc_status\":", u64::from(code));
+        }
         text(
             out,
             ",\"reason\":",

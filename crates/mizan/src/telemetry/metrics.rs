@@ -18,10 +18,10 @@ mod cells;
 mod registry;
 mod series;
 
-pub(crate) use cells::Slots;
 pub use cells::{
     BackendCells, BackendCounter, Counter, ListenerCells, OpenConnection, PoolCells, RequestCells,
 };
+pub(crate) use cells::{GRPC_CODES, Slots};
 pub use registry::{BackendTotals, ListenerTotals, PoolTotals, RequestKey, Totals};
 pub use series::{Finished, OTHER_VERSIONS, Place, Series, VERSIONS_MAX, WorkerSeries};
 

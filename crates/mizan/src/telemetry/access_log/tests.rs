@@ -57,6 +57,7 @@ fn a_line_holds_what_is_known_and_no_query() {
 #[test]
 fn the_page_on_the_access_log_has_every_field_with_its_type() {
     let full = AccessRecord {
+        grpc_status: Some(14),
         detail: Some("status"),
         backend: "10.0.0.1:80",
         version: "v2",

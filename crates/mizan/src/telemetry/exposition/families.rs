@@ -4,7 +4,7 @@ use super::{Family, Kind, Samples, Scrape};
 use crate::telemetry::cause::{Cause, ConnectionRefusal, Handshake, ReloadResult, RetryCause};
 use crate::telemetry::histogram::Merged;
 use crate::telemetry::logging::dropped_lines;
-use crate::telemetry::metrics::{BackendTotals, Counter, ListenerCells, PoolCells};
+use crate::telemetry::metrics::{BackendTotals, Counter, GRPC_CODES, ListenerCells, PoolCells};
 use mizan_core::pool::{BackendStatus, PoolStatus};
 use std::sync::atomic::Ordering;
 
@@ -122,6 +122,13 @@ pub const FAMILIES: &[Family] = &[
         labels: &["listener", "cause"],
         help: "Client connections that were not served.",
         write: connections_refused,
+    },
+    Family {
+        name: "mizan_grpc_calls_total",
+        kind: Kind::Counter,
+        labels: &["pool", "version", "code"],
+        help: "Calls of gRPC that have ended, by status code.",
+        write: grpc_calls,
     },
     Family {
         name: "mizan_log_dropped_lines_total",
@@ -360,6 +367,15 @@ fn connections_refused(scrape: &Scrape<'_>, samples: &mut Samples) {
                 .made()
                 .map(|cells| cells.refused[*cause as usize].get()));
             samples.sample(&[name, cause.as_str()], count);
+        }
+    }
+}
+
+fn grpc_calls(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for ((pool, version), slots) in &scrape.totals.pools {
+        for (at, code) in GRPC_CODES.iter().enumerate() {
+            let count = sum(slots.made().map(|cells| cells.grpc[at].get()));
+            samples.counted(&[pool, version, code], count);
         }
     }
 }

@@ -123,6 +123,38 @@ pub struct PoolCells {
     pub(crate) retries: [Counter; RetryCause::COUNT],
     pub(crate) unreached: [Counter; Cause::COUNT],
     pub(crate) rescued: [Counter; Cause::COUNT],
+    /// By status code; the last is for codes that are none.
+    pub(crate) grpc: [Counter; GRPC_CODES.len()],
+}
+
+/// The names of gRPC's status codes, in their order.
+pub(crate) const GRPC_CODES: [&str; 18] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+    "OTHER",
+];
+
+impl PoolCells {
+    /// A call of gRPC has ended with this status code.
+    pub fn grpc_ended(&self, code: u32) {
+        let at = usize::try_from(code).unwrap_or(usize::MAX);
+        self.grpc[at.min(GRPC_CODES.len() - 1)].add(1);
+    }
 }
 
 impl PoolCells {

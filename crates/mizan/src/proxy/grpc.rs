@@ -1,0 +1,106 @@
+//! What gRPC asks of a proxy: deadlines, errors in its own terms, and its own account of how a call ended (gRPC over
+//! HTTP/2; gRPC status codes).
+
+use super::error::Reason;
+use crate::h1::request::RequestHead;
+use std::time::Duration;
+
+/// Status codes of gRPC that Mizan itself gives.
+pub(super) mod code {
+    pub(in super::super) const CANCELLED: u32 = 1;
+    pub(in super::super) const DEADLINE_EXCEEDED: u32 = 4;
+    pub(in super::super) const PERMISSION_DENIED: u32 = 7;
+    pub(in super::super) const RESOURCE_EXHAUSTED: u32 = 8;
+    pub(in super::super) const UNIMPLEMENTED: u32 = 12;
+    pub(in super::super) const INTERNAL: u32 = 13;
+    pub(in super::super) const UNAVAILABLE: u32 = 14;
+    pub(in super::super) const UNAUTHENTICATED: u32 = 16;
+}
+
+/// Whether a request is a call: `application/grpc`, alone or with the message's coding.
+pub(super) fn is_call(head: &RequestHead<'_, '_>) -> bool {
+    if head.method != b"POST" {
+        return false;
+    }
+    let content_type = head.lines.iter().find(|line| line.is("content-type"));
+    content_type.is_some_and(|line| {
+        let rest = line.value.strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    })
+}
+
+/// How long the client waits, by `grpc-timeout`; one that is not well formed is none.
+pub(super) fn timeout(head: &RequestHead<'_, '_>) -> Option<Duration> {
+    let line = head.lines.iter().find(|line| line.is("grpc-timeout"))?;
+    parse_timeout(line.value)
+}
+
+/// At most 8 digits, then a unit.
+fn parse_timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let count: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    match unit {
+        b'H' => Some(Duration::from_secs(count * 3600)),
+        b'M' => Some(Duration::from_secs(count * 60)),
+        b'S' => Some(Duration::from_secs(count)),
+        b'm' => Some(Duration::from_millis(count)),
+        b'u' => Some(Duration::from_micros(count)),
+        b'n' => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+/// What a call is told instead of `reason`, whose status is `status`.
+pub(super) fn code_of(reason: Reason, status: u16) -> u32 {
+    match (reason, status) {
+        (Reason::RequestTimeout | Reason::ClientTimeout, _) | (_, 504) => code::DEADLINE_EXCEEDED,
+        (_, 401) => code::UNAUTHENTICATED,
+        (_, 403) => code::PERMISSION_DENIED,
+        (_, 404 | 405 | 501) => code::UNIMPLEMENTED,
+        (_, 413 | 431) => code::RESOURCE_EXHAUSTED,
+        (_, 429 | 502 | 503) => code::UNAVAILABLE,
+        (_, 499) => code::CANCELLED,
+        _ => code::INTERNAL,
+    }
+}
+
+/// The status of HTTP that says what a call's end says of its backend. Errors of the application's own making
+/// (`NOT_FOUND`, `ALREADY_EXISTS`, …) are answers like any other.
+pub(super) fn http_status(code: u32) -> u16 {
+    match code {
+        // UNKNOWN, INTERNAL, DATA_LOSS
+        2 | 13 | 15 => 500,
+        4 => 504,
+        8 => 429,
+        12 => 501,
+        14 => 503,
+        _ => 200,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_digits_and_a_unit() {
+        assert_eq!(parse_timeout(b"5S"), Some(Duration::from_secs(5)));
+        assert_eq!(parse_timeout(b"100m"), Some(Duration::from_millis(100)));
+        assert_eq!(
+            parse_timeout(b"99999999H"),
+            Some(Duration::from_secs(99_999_999 * 3600))
+        );
+        for wrong in [&b""[..], b"S", b"5", b"5s", b"123456789S", b"-1S", b"5 S"] {
+            assert_eq!(parse_timeout(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_backend_is_to_blame_for_counts_against_it() {
+        let blamed: Vec<u32> = (0..=16).filter(|code| http_status(*code) >= 500).collect();
+        assert_eq!(blamed, [2, 4, 12, 13, 14, 15]);
+    }
+}
