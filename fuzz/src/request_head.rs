@@ -128,6 +128,7 @@ fn sent_on(bytes: &[u8], head: &RequestHead<'_, '_>, trusted: bool) {
         peer: b"192.0.2.1",
         trusted,
         secure: false,
+        upgrade: None,
         random: (7, 11),
     };
     let mut out = Vec::new();

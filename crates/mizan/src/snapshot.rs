@@ -10,7 +10,7 @@ pub mod route;
 mod settings;
 mod tls;
 
-pub use listener::{Bind, ClientTimeouts, HeadLimits, Http2, Listener, MinRate, Networks};
+pub use listener::{Bind, ClientTimeouts, HeadLimits, Http2, Listener, MinRate, Networks, Ping};
 pub use pool::{
     Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, Pool, ProbeKind, Protocol, Queue,
     Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting,

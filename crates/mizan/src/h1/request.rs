@@ -45,6 +45,25 @@ impl RequestHead<'_, '_> {
         self.options.lists(self.lines, name)
     }
 
+    /// The one protocol that the client asks to change to (RFC 9110 §7.8); `None` if it asks for none, for several, or
+    /// with a body.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        if self.version != Version::Http11
+            || !matches!(self.framing, Framing::None | Framing::Length(0))
+        {
+            return None;
+        }
+        let mut lines = self
+            .lines
+            .iter()
+            .filter(|line| line.field == Field::Upgrade);
+        let line = lines.next()?;
+        let is_one = lines.next().is_none()
+            && line::token_length(line.value) > 0
+            && !line.value.contains(&b',');
+        (is_one && self.is_listed(b"upgrade")).then_some(line.value)
+    }
+
     /// How many more proxies may pass this request on (RFC 9110 §7.6.2); `None`: as many as there are.
     pub fn max_forwards(&self) -> Option<u64> {
         if self.method != b"OPTIONS" && self.method != b"TRACE" {

@@ -30,6 +30,16 @@ impl ResponseHead<'_, '_> {
     pub fn is_listed(&self, name: &[u8]) -> bool {
         self.options.lists(self.lines, name)
     }
+
+    /// The one protocol that the backend changes to, if it says so in both fields.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        let mut lines = self
+            .lines
+            .iter()
+            .filter(|line| line.field == Field::Upgrade);
+        let line = lines.next()?;
+        (lines.next().is_none() && self.is_listed(b"upgrade")).then_some(line.value)
+    }
 }
 
 /// Parses the head that `bytes` begin with; `None` while it is not whole. `to_head`: the request was HEAD, so there

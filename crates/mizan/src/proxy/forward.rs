@@ -353,7 +353,13 @@ async fn open<'c>(
         }
     };
     if is_http2 {
-        let shared = Shared::open(transport, pool.tls.is_some(), pool, open).await;
+        let shared = Shared::open(
+            transport,
+            pool.tls.is_some(),
+            pool,
+            (&request.worker.wheel, open),
+        )
+        .await;
         let shared = shared.map_err(|_| Reason::ConnectError)?;
         let stream = shared.stream().ok_or(Reason::ConnectError)?;
         request.worker.upstreams.share(shared, pool, backend);

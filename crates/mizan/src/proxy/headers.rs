@@ -27,6 +27,8 @@ pub struct Forwarding<'a> {
     pub trusted: bool,
     /// The client speaks TLS.
     pub secure: bool,
+    /// The protocol that the backend is asked to change to.
+    pub upgrade: Option<&'a [u8]>,
     /// Random bits for an identifier and a trace.
     pub random: (u64, u64),
 }
@@ -100,6 +102,9 @@ pub fn write_request(
         out.extend_from_slice(b"\r\n");
         start..end
     });
+    if let Some(protocol) = forwarding.upgrade {
+        upgrade_lines(out, protocol);
+    }
     add_edits(out, edits);
     out.extend_from_slice(b"\r\n");
     request_id
@@ -284,6 +289,11 @@ pub(super) fn scheme(secure: bool) -> &'static [u8] {
     if secure { b"https" } else { b"http" }
 }
 
+fn upgrade_lines(out: &mut Vec<u8>, protocol: &[u8]) {
+    out.extend_from_slice(b"Connection: Upgrade\r\n");
+    line(out, b"Upgrade", protocol);
+}
+
 /// The value of `traceparent` in a head that [`write_request`] wrote; empty if it has none.
 pub(super) fn traceparent(head: &[u8]) -> &[u8] {
     const LINE: &[u8] = b"\ntraceparent: ";
@@ -332,6 +342,11 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &R
         }
     }
     passing.flush(out);
+    if head.status == 101
+        && let Some(protocol) = head.upgrade()
+    {
+        upgrade_lines(out, protocol);
+    }
     if change.framing == Framing::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }

@@ -18,4 +18,5 @@ pub mod convert;
 mod inflow;
 mod io;
 mod outflow;
+mod ping;
 pub(super) mod server;

@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub(super) idempotent: bool,
     /// The client waits for 100 before it sends its body.
     pub(super) expects_continue: bool,
+    /// The protocol that the client asks to change to.
+    pub(super) upgrade: Option<Upgrade>,
     /// It is a call of gRPC.
     pub(super) is_grpc: bool,
     /// How long the client waits, where it says so.
@@ -92,6 +94,32 @@ impl Logged {
     }
 }
 
+/// Another protocol for the rest of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    /// A WebSocket (RFC 6455).
+    WebSocket,
+    /// Whose bytes mean nothing here.
+    Other,
+}
+
+impl Upgrade {
+    /// What `protocol` asks for. Another HTTP or TLS is not asked for on: behind it requests would pass that nobody
+    /// has looked at.
+    fn of(method: &[u8], protocol: &[u8]) -> Option<Self> {
+        let name = protocol
+            .split(|byte| *byte == b'/')
+            .next()
+            .unwrap_or_default();
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        if is(b"websocket") {
+            return (method == b"GET").then_some(Self::WebSocket);
+        }
+        let is_http = is(b"h2c") || is(b"h2") || is(b"http") || is(b"https") || is(b"tls");
+        (!is_http).then_some(Self::Other)
+    }
+}
+
 impl Plan {
     pub(super) fn new(head: Vec<u8>) -> Self {
         Self {
@@ -104,6 +132,7 @@ impl Plan {
             is_head: false,
             idempotent: false,
             expects_continue: false,
+            upgrade: None,
             is_grpc: false,
             patience: None,
             hash: None,
@@ -156,6 +185,9 @@ pub(super) fn decide<'s>(
         head.method,
         b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
     ) || head.lines.iter().any(|line| line.is("idempotency-key"));
+    if let Some(protocol) = head.upgrade() {
+        plan.upgrade = Upgrade::of(head.method, protocol);
+    }
     if down.http2 && grpc::is_call(&head) {
         plan.is_grpc = true;
         plan.patience = grpc::timeout(&head);
@@ -257,6 +289,7 @@ fn write_head(
         peer: down.peer_text(),
         trusted: down.is_trusted(),
         secure: down.secure,
+        upgrade: plan.upgrade.and_then(|_| head.upgrade()),
         random,
     };
     let rewritten;

@@ -88,6 +88,26 @@ pub struct Http2 {
     pub resets_pending_max: usize,
     /// Age at which a connection is told to go, ± 10 %; zero: never (default).
     pub age_max: Duration,
+    /// Whether clients with open streams still live.
+    pub ping: Ping,
+}
+
+/// Pings to a peer of HTTP/2 on whom streams wait (RFC 9113 §6.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// Between two (default 30 s); zero: none are sent.
+    pub interval: Duration,
+    /// A peer that takes longer to answer is dead (default 10 s).
+    pub timeout: Duration,
+}
+
+impl Default for Ping {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            timeout: Duration::from_secs(10),
+        }
+    }
 }
 
 impl Default for Http2 {
@@ -99,6 +119,7 @@ impl Default for Http2 {
             connection_window_bytes: 1 << 20,
             resets_pending_max: 20,
             age_max: Duration::ZERO,
+            ping: Ping::default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Pools: sets of backends, and how Mizan speaks with them.
 
+use super::listener::Ping;
 use super::tls::ClientTls;
 use mizan_core::backend::Member;
 use mizan_core::pool::PoolConfig;
@@ -73,6 +74,8 @@ pub struct Http2Upstream {
     pub window_bytes: u32,
     /// The same for a whole connection (default 1 MiB).
     pub connection_window_bytes: u32,
+    /// Whether backends with open streams still live.
+    pub ping: Ping,
 }
 
 impl Default for Http2Upstream {
@@ -80,6 +83,7 @@ impl Default for Http2Upstream {
         Self {
             window_bytes: 256 << 10,
             connection_window_bytes: 1 << 20,
+            ping: Ping::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ fn forwarded(text: &str, trusted: bool, edits: &HeaderEdits) -> Vec<String> {
         peer: b"192.0.2.7",
         trusted,
         secure: false,
+        upgrade: None,
         random: (1, 2),
     };
     let id = write_request(&mut out, &head, head.target, edits, &forwarding);
@@ -203,6 +204,7 @@ fn an_ipv6_client_is_quoted_in_forwarded() {
         peer: b"2001:db8::1",
         trusted: false,
         secure: false,
+        upgrade: None,
         random: (1, 2),
     };
     write_request(&mut out, &head, b"/", &HeaderEdits::default(), &forwarding);

@@ -1,10 +1,12 @@
 //! A backend's connection that speaks HTTP/2, shared by the requests that go there.
 
+use super::super::timer::{Timer, Wheel};
 use super::super::transport::Transport;
 use super::convert;
 use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
+use super::ping::Pinger;
 use crate::h1::line::Lines;
 use crate::h1::{FIELDS_MAX, Framing, request};
 use crate::snapshot::Pool;
@@ -12,17 +14,21 @@ use crate::telemetry::metrics::OpenConnection;
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 /// Longest request head that is read back: what Mizan has let in, and what it has added.
 const LIMITS: request::Limits = request::Limits {
     headers_max: FIELDS_MAX,
     target_bytes_max: 1 << 20,
 };
+
+/// How often a connection is looked at on which nothing happens.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A connection that requests can share.
 #[derive(Debug)]
@@ -51,10 +57,10 @@ impl Shared {
         transport: Transport,
         secure: bool,
         pool: &Pool,
-        counted: OpenConnection,
+        (wheel, counted): (&Rc<Wheel>, OpenConnection),
     ) -> io::Result<Self> {
         let settings = &pool.http2;
-        let (sender, connection) = h2::client::Builder::new()
+        let (sender, mut connection) = h2::client::Builder::new()
             .enable_push(false)
             .initial_window_size(settings.window_bytes)
             .initial_connection_window_size(settings.connection_window_bytes)
@@ -65,10 +71,26 @@ impl Shared {
             .map_err(inflow::broken)?;
         let state = Rc::new(State::default());
         let served = Rc::clone(&state);
+        let timer = Timer::new(wheel);
+        let mut pinger = Pinger::new(connection.ping_pong(), &settings.ping, timer.now_ms());
+        let mut is_timed = false;
         tokio::task::spawn_local(async move {
             let _counted = counted;
             // How it ended, each stream is told.
-            let _ = connection.await;
+            poll_fn(|cx| {
+                let is_used = served.open.get() > 0;
+                if Pin::new(&mut connection).poll(cx).is_ready()
+                    || pinger.poll_dead(cx, is_used, timer.now_ms())
+                {
+                    return Poll::Ready(());
+                }
+                if timer.poll_expired(cx) || !std::mem::replace(&mut is_timed, true) {
+                    timer.set(LOOK);
+                    timer.poll_expired(cx);
+                }
+                Poll::Pending
+            })
+            .await;
             served.is_closed.set(true);
         });
         Ok(Self {

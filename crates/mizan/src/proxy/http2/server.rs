@@ -8,13 +8,14 @@ use super::convert;
 use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
+use super::ping::Pinger;
 use crate::clock;
 use crate::h1::line::Lines;
 use crate::h1::{Framing, response};
 use crate::snapshot::Listener;
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::server::{Connection, SendResponse};
+use h2::{PingPong, RecvStream};
 use http::Request;
 use std::future::poll_fn;
 use std::io;
@@ -43,7 +44,7 @@ pub(in super::super) async fn serve(down: Downstream, worker: Rc<Worker>) {
     let Some(mut connection) = connection.await else {
         return;
     };
-    let mut life = Life::new(&client);
+    let mut life = Life::new(&client, connection.ping_pong());
     client.timer.set(LOOK);
     loop {
         let next = poll_fn(|cx| match connection.poll_accept(cx) {
@@ -88,10 +89,11 @@ struct Life {
     /// When it has idled for too long, in ms.
     idle_until_ms: u64,
     is_ending: bool,
+    pinger: Pinger,
 }
 
 impl Life {
-    fn new(client: &Client) -> Self {
+    fn new(client: &Client, pings: Option<PingPong>) -> Self {
         // Ten per cent less or more, so that connections that came together do not all leave together.
         let jitter = 0.9 + 0.2 * ((clock::random() >> 11) as f64 / (1u64 << 53) as f64);
         let age_max = client.listener.http2.age_max.mul_f64(jitter);
@@ -100,6 +102,7 @@ impl Life {
             old_at_ms: client.timer.deadline_after(age_max),
             idle_until_ms: client.timer.deadline_after(client.listener.timeouts.idle),
             is_ending: false,
+            pinger: Pinger::new(pings, &client.listener.http2.ping, client.timer.now_ms()),
         }
     }
 
@@ -116,17 +119,21 @@ impl Life {
     /// it has (RFC 9113 §6.8).
     fn poll_over(
         &mut self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         client: &mut Client,
         worker: &Worker,
         connection: &mut Connection<Io, Bytes>,
     ) -> bool {
         let timer = &client.timer;
+        let is_used = connection.has_streams();
+        if self.pinger.poll_dead(cx, is_used, timer.now_ms()) {
+            return true;
+        }
         if !timer.poll_expired(cx) {
             return false;
         }
         let now_ms = timer.now_ms();
-        if connection.has_streams() {
+        if is_used {
             self.idle_until_ms = timer.deadline_after(client.listener.timeouts.idle);
         }
         timer.set(LOOK);
