@@ -12,11 +12,14 @@ mod tls;
 
 pub use listener::{Bind, ClientTimeouts, HeadLimits, Listener, MinRate, Networks};
 pub use pool::{
-    Configured, HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
-    UpstreamTimeouts, Waiters, Waiting,
+    Configured, HashKey, HealthCheck, Keepalive, Pool, ProbeKind, Protocol, Queue, Retry, RetryOn,
+    StatusSet, UpstreamTimeouts, Waiters, Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
-pub use tls::{ClientTls, ServerTls};
+pub use tls::{
+    Certificate, CertificateChoice, ClientAuth, ClientAuthMode, ClientTls, IdentityHeaders,
+    KeyChoice, MadeOf, ServerTls, Tickets, is_reserved,
+};
 
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ mod route;
 use super::diagnostic::Severity;
 use super::report::Cx;
 use super::schema::{self, File, NetworkList};
+use super::tls::Tls;
 use super::tree::Place;
 use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 /// What a snapshot is made of beside the file.
 pub(super) struct Inputs<'a> {
     pub(super) previous: Option<&'a Snapshot>,
+    pub(super) tls: &'a Tls,
     pub(super) resolve: Resolve<'a>,
     pub(super) now: Instant,
     pub(super) random: u64,
@@ -36,7 +38,7 @@ pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Opt
         .listener
         .iter()
         .enumerate()
-        .map(|(index, from)| listener(index, from))
+        .map(|(index, from)| listener(index, from, inputs.tls))
         .collect();
     let routes: Option<Vec<_>> = match &pools {
         Some(pools) => file
@@ -118,7 +120,7 @@ fn settings(cx: &Cx<'_>, file: &File) -> Settings {
     }
 }
 
-fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
+fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<Listener>> {
     let bind: &Bind = &from.bind.as_ref()?.value;
     let (timeouts, rate) = (&from.timeouts, &from.min_rate);
     Some(Arc::new(Listener {
@@ -156,7 +158,10 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
         },
         requests_per_connection_max: from.requests_per_connection_max,
         upstream_header: from.upstream_header,
-        tls: None,
+        tls: tls.listeners.get(index)?.clone(),
+        http2: from.http2,
+        redirect_to_https: from.redirect_to_https.and_then(|redirect| redirect.port()),
+        reserved_headers: Arc::clone(&tls.reserved_headers),
     }))
 }
 

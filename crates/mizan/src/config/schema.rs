@@ -6,11 +6,18 @@
 mod listener;
 mod pool;
 mod route;
+mod tls;
 
 pub(super) use listener::Listener;
-pub(super) use pool::{Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Retry, Statuses};
+pub(super) use pool::{
+    Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Protocol, Retry, Statuses,
+};
 pub(super) use route::{
     ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,
+};
+
+pub(super) use tls::{
+    ClientAuth, ClientAuthMode, Group, Hsts, ListenerTls, PoolTls, TicketChoice, TlsVersion,
 };
 
 use super::text::{BindOrOff, LogChoice, SocketOrOff, Text, Time};

@@ -68,6 +68,13 @@ pub struct Listener {
     pub upstream_header: bool,
     /// TLS; `None`: plain.
     pub tls: Option<Arc<ServerTls>>,
+    /// Whether HTTP/2 is spoken: over TLS by ALPN, in the clear by prior knowledge (default true).
+    pub http2: bool,
+    /// Every request is answered 308 to `https://host[:port]target`, without a port if it is 443; `None`: served here.
+    pub redirect_to_https: Option<u16>,
+    /// Header fields that only Mizan may set, on any listener: those by which some listener tells backends who a
+    /// client's certificate is of. Lower case; taken from every request in every spelling, see [`super::is_reserved`].
+    pub reserved_headers: Arc<[Box<str>]>,
 }
 
 /// Allow and deny by network: a denied address loses; with an allow list, only listed addresses pass.

@@ -30,6 +30,8 @@ pub struct Pool {
     pub health: Option<HealthCheck>,
     /// TLS towards its backends; `None`: plain.
     pub tls: Option<Arc<ClientTls>>,
+    /// What is spoken with its backends.
+    pub protocol: Protocol,
     /// Time-outs towards backends.
     pub timeouts: UpstreamTimeouts,
     /// Retry rule.
@@ -198,6 +200,18 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// What is spoken with backends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2: over TLS by ALPN, in the clear by prior knowledge (RFC 9113 §3.3).
+    Http2,
+    /// What a backend chooses by ALPN; with TLS only.
+    Auto,
+}
+
 /// What a request is hashed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKey {
@@ -226,6 +240,8 @@ pub struct HealthCheck {
     pub timeout: Duration,
     /// Port to probe instead of the backend's.
     pub port: Option<u16>,
+    /// TLS of a probe: the pool's, or none.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// What a probe does.

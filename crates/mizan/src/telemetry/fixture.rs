@@ -82,6 +82,9 @@ fn listener(name: &str, index: usize) -> Listener {
         },
         requests_per_connection_max: None,
         upstream_header: false,
+        http2: true,
+        redirect_to_https: None,
+        reserved_headers: std::sync::Arc::from([]),
         tls: None,
     }
 }
@@ -123,6 +126,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         hash_key: None,
         health: None,
         tls: None,
+        protocol: crate::snapshot::Protocol::Http1,
         timeouts: UpstreamTimeouts {
             connect: Duration::from_secs(1),
             response_header: Duration::from_secs(30),
