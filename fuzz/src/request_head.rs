@@ -129,6 +129,8 @@ fn sent_on(bytes: &[u8], head: &RequestHead<'_, '_>, trusted: bool) {
         trusted,
         secure: false,
         upgrade: None,
+        reserved: &[],
+        identity: None,
         random: (7, 11),
     };
     let mut out = Vec::new();

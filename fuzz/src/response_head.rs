@@ -94,6 +94,7 @@ fn sent_on(bytes: &[u8], head: &ResponseHead<'_, '_>) {
         version: Version::Http11,
         close: false,
         framing: head.framing,
+        hsts: None,
         upstream: Some(b"b1"),
         edits: &edits,
     };

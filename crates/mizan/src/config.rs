@@ -2,13 +2,14 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | `load` | reads the files, `${NAME}` and `file:` values: the only I/O |
+//! | `load` | reads the files, `${NAME}` and `file:` values, certificates and keys: the only I/O |
 //! | `tree` | the files' values with their places |
 //! | `schema` | the model: keys, types, ranges, defaults; its doc comments are the reference |
 //! | `text` | strings that mean something: durations, sizes, addresses |
 //! | `shape` | checks the tree against the schema |
 //! | `rules` | what no schema says: references, duplicates, contradictions |
 //! | `timing` | relations between time-outs, ours and those of the other side |
+//! | `tls` | certificates, keys and roots, checked and made ready |
 //! | `build` | makes the snapshot of what has passed |
 //! | `members` | host names become members, at first and every 30 s |
 //! | `restart` | what a reload cannot change |
@@ -27,6 +28,7 @@ mod shape;
 mod suggest;
 mod text;
 mod timing;
+mod tls;
 mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
@@ -43,6 +45,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A file as it was read.
@@ -54,6 +57,13 @@ pub struct Source {
     pub text: String,
     /// Values of strings with `${NAME}` or `file:`, by the first byte of the string; `None` could not be read.
     values: BTreeMap<usize, Option<String>>,
+    /// Contents of the files that its strings name (certificates, keys), by the first byte of the string; `None` could
+    /// not be read.
+    contents: BTreeMap<usize, Option<load::Content>>,
+    /// The system's root certificates, with the main file, if some pool wants them.
+    system_roots: Option<Arc<load::SystemRoots>>,
+    /// When it was read, since 1970: certificates are judged by it. Zero if it was not.
+    read_at: Duration,
     /// What went wrong while it was read.
     problems: Vec<Diagnostic>,
     /// The admin socket where none is set.
@@ -67,6 +77,9 @@ impl Source {
             path: path.into(),
             text: text.into(),
             values: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            system_roots: None,
+            read_at: Duration::ZERO,
             problems: Vec::new(),
             admin_socket: None,
         }
@@ -82,7 +95,7 @@ impl Source {
     }
 }
 
-/// Of the texts, and of what `${NAME}` and `file:` put in: tells two configurations apart.
+/// Of the texts, of what `${NAME}` and `file:` put in, and of certificates and keys: tells two configurations apart.
 pub fn digest(sources: &[Source]) -> u64 {
     let mut hash = load::Fnv::default();
     for source in sources {
@@ -90,6 +103,12 @@ pub fn digest(sources: &[Source]) -> u64 {
         for value in source.values.values().flatten() {
             hash.bytes(&value.len().to_le_bytes());
             hash.bytes(value.as_bytes());
+        }
+        for content in source.contents.values().flatten() {
+            content.digest_into(&mut hash);
+        }
+        if let Some(roots) = &source.system_roots {
+            roots.digest_into(&mut hash);
         }
         hash.bytes(&[0xff]);
     }
@@ -123,11 +142,13 @@ pub fn compile(
     };
     rules::check(&mut cx, &file);
     timing::warn(&mut cx, &file);
+    let tls = tls::compile(&mut cx, &file, previous);
     if cx.report.has_errors() {
         return Err(cx.report.finish());
     }
     let inputs = build::Inputs {
         previous,
+        tls: &tls,
         resolve,
         now,
         random,

@@ -10,10 +10,11 @@
 //! | [`prober`] | active health checks |
 //! | [`admin`] | API, `/metrics`, `/livez`, `/readyz` |
 //! | [`lab`] | the edge laboratory: demonstration backends and the drill |
-//! | [`clock`], [`telemetry`] | leaves that any module may use |
+//! | [`certificate`], [`clock`], [`telemetry`] | leaves that any module may use |
 
 pub mod admin;
 pub mod app;
+pub mod certificate;
 pub mod cli;
 pub mod clock;
 pub mod config;

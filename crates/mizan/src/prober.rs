@@ -9,6 +9,7 @@
 mod http;
 mod schedule;
 mod tcp;
+mod tls;
 
 use crate::clock;
 use crate::lack::is_our_lack;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::Tls;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -350,7 +352,12 @@ fn plan(check: &HealthCheck) -> Plan {
 async fn probe(check: Arc<HealthCheck>, backend: Arc<Backend>) -> Outcome {
     let address = probed_address(backend.address(), check.port);
     let mut connected = false;
-    let outcome = tokio::time::timeout(check.timeout, ask(&address, &check, &mut connected)).await;
+    let tls = check.tls.as_deref().map(|settings| Tls {
+        settings,
+        backend: &backend,
+    });
+    let asked = ask(&address, &check, tls, &mut connected);
+    let outcome = tokio::time::timeout(check.timeout, asked).await;
     let (refused, reason) = match outcome {
         Ok(Ok(())) if address == *backend.address() => return Ok(ProbeResult::Passed),
         Ok(Ok(())) => return Ok(ProbeResult::PassedElsewhere),
@@ -364,9 +371,14 @@ async fn probe(check: Arc<HealthCheck>, backend: Arc<Backend>) -> Outcome {
     Ok(ProbeResult::Failed { refused, reason })
 }
 
-async fn ask(address: &Address, check: &HealthCheck, connected: &mut bool) -> Result<(), Fault> {
+async fn ask(
+    address: &Address,
+    check: &HealthCheck,
+    tls: Option<Tls<'_>>,
+    connected: &mut bool,
+) -> Result<(), Fault> {
     match &check.kind {
-        ProbeKind::Tcp => tcp::probe(address).await,
+        ProbeKind::Tcp => tcp::probe(address, tls, connected).await,
         ProbeKind::Http {
             path,
             host,
@@ -379,7 +391,7 @@ async fn ask(address: &Address, check: &HealthCheck, connected: &mut bool) -> Re
                 expect,
                 body: body.as_deref(),
             };
-            http::probe(address, question, connected).await
+            http::probe(address, question, tls, connected).await
         }
     }
 }

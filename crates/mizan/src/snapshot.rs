@@ -16,7 +16,10 @@ pub use pool::{
     Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
-pub use tls::{ClientTls, ServerTls};
+pub use tls::{
+    Certificate, CertificateChoice, ClientAuth, ClientAuthMode, ClientTls, IdentityHeaders,
+    KeyChoice, MadeOf, ServerTls, Tickets, is_reserved,
+};
 
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;

@@ -144,6 +144,40 @@ fn a_good_file_shows_its_routes_in_matching_order() {
 }
 
 #[test]
+fn a_good_file_shows_its_certificates_with_the_days_that_they_have_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let names = ["a.example".to_owned(), "*.b.example".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).and_then(|mut params| {
+        params.not_after = rcgen::date_time_ymd(2400, 1, 2);
+        params.self_signed(&key)
+    });
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    write("a.pem", &certificate.expect("signed").pem());
+    write("a.key", &key.serialize_pem());
+    let tls = "[listener.tls]\ncertificates = [{ cert = \"a.pem\", key = \"a.key\" }]\n[[route]]";
+    let path = write("mizan.toml", &GOOD.replacen("[[route]]", tls, 1));
+    let output = mizan(&["check", &path]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let line = text.lines().find(|line| line.contains("ECDSA"));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        line.contains("a.example, *.b.example") && line.contains("expires on 2400-01-02, in "),
+        "{line}"
+    );
+    let json = mizan(&["check", &path, "--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    let row = &report["certificates"][0];
+    assert_eq!(row["names"][1], "*.b.example");
+    assert!(row["expires_in_days"].as_i64() > Some(100_000), "{row}");
+}
+
+#[test]
 fn a_wrong_file_is_refused_with_every_error_marked() {
     let wrong = GOOD
         .replace("pool = \"api\"", "pool = \"apx\"")

@@ -3,12 +3,18 @@
 use mizan::config;
 use mizan::snapshot::route::{Action, RequestView};
 use mizan_core::time::Instant;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
 
 fn examples() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    let entries = std::fs::read_dir(with_certificates()).expect("the folder is there");
     let mut found: Vec<PathBuf> = entries
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.extension().is_some_and(|end| end == "toml"))
@@ -16,6 +22,57 @@ fn examples() -> Vec<PathBuf> {
     found.sort();
     assert!(found.len() >= 5, "{found:?}");
     found
+}
+
+/// A copy of the examples, with the certificates that they name beside them.
+fn with_certificates() -> &'static Path {
+    static COPY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let make = || {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_folder(&folder(), copy.path());
+        let certs = copy.path().join("certs");
+        std::fs::create_dir(&certs).expect("a folder");
+        for (name, names, kind) in [
+            ("example.org", vec!["example.org"], &PKCS_ECDSA_P256_SHA256),
+            ("example.org-rsa", vec!["example.org"], &PKCS_RSA_SHA256),
+            (
+                "wildcard.customers",
+                vec!["*.customers.example.org"],
+                &PKCS_ECDSA_P256_SHA256,
+            ),
+            ("partners-ca", vec!["ca"], &PKCS_ECDSA_P256_SHA256),
+            ("internal-ca", vec!["ca"], &PKCS_ECDSA_P256_SHA256),
+            ("mizan", vec!["mizan.internal"], &PKCS_ECDSA_P256_SHA256),
+        ] {
+            let key = KeyPair::generate_for(kind).expect("a key");
+            let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+            let certificate =
+                CertificateParams::new(names).and_then(|params| params.self_signed(&key));
+            let pem = certificate.expect("a certificate").pem();
+            std::fs::write(certs.join(format!("{name}.pem")), pem).expect("written");
+            std::fs::write(certs.join(format!("{name}.key")), key.serialize_pem())
+                .expect("written");
+        }
+        let tickets = certs.join("tickets.key");
+        std::fs::write(&tickets, "a1".repeat(32)).expect("written");
+        let closed = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&tickets, closed).expect("it is ours");
+        copy
+    };
+    COPY.get_or_init(make).path()
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).expect("the folder is there") {
+        let path = entry.expect("readable").path();
+        let copy = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            std::fs::create_dir(&copy).expect("a folder");
+            copy_folder(&path, &copy);
+        } else {
+            std::fs::copy(&path, &copy).expect("copied");
+        }
+    }
 }
 
 /// What the examples take from the environment.

@@ -1,11 +1,14 @@
 //! `mizan check`.
 
+mod certificates;
+
 use super::output::{self, Exit, count, table};
 use crate::admin::view::{Problem, RouteView};
 use crate::app;
 use crate::clock;
 use crate::config::{self, Diagnostic, Relation, Severity, Source, Verdict};
 use crate::snapshot::Snapshot;
+use certificates::CertificateRow;
 use clap::Args;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -14,7 +17,7 @@ use std::path::PathBuf;
 /// Says what is wrong with a configuration file, before anything runs with it.
 ///
 /// Prints every error and warning at once with its line marked, the routes in the order in which they
-/// match, and the timing relations: inequalities between time-outs, Mizan's and those of what stands
+/// match, the certificates with the days that they have left, and the timing relations: inequalities between time-outs, Mizan's and those of what stands
 /// around it (the [expect] table), each with the outage that it prevents. One whose number is not set is
 /// "not checked", never passed.
 #[derive(Debug, Args)]
@@ -43,6 +46,8 @@ struct Report {
     accepted: bool,
     problems: Vec<Problem>,
     routes: Vec<RouteView>,
+    /// What clients are shown by TLS.
+    certificates: Vec<CertificateRow>,
     relations: Vec<Relation>,
     /// What is drawn above the routes: errors and warnings.
     #[serde(skip)]
@@ -90,6 +95,10 @@ impl Check {
                 routes(&report.routes)
             ));
         }
+        if !report.certificates.is_empty() {
+            let certificates = certificates::show(&report.certificates);
+            parts.push(format!("Certificates:\n{certificates}"));
+        }
         if report.accepted && !report.relations.is_empty() {
             parts.push(format!(
                 "Timing relations:\n{}",
@@ -119,6 +128,9 @@ impl Report {
             accepted,
             problems: diagnostics.iter().map(Problem::from).collect(),
             routes: snapshot.map(RouteView::in_order).unwrap_or_default(),
+            certificates: snapshot
+                .map(|snapshot| certificates::rows(snapshot, clock::wall()))
+                .unwrap_or_default(),
             relations: config::relations(sources),
             drawn: told
                 .iter()

@@ -9,12 +9,13 @@ mod route;
 use super::diagnostic::Severity;
 use super::report::Cx;
 use super::schema::{self, File, NetworkList};
+use super::tls::Tls;
 use super::tree::Place;
 use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Http2, Listener,
-    MinRate, Networks, Settings, Snapshot,
+    MinRate, Networks, Ping, Settings, Snapshot,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 /// What a snapshot is made of beside the file.
 pub(super) struct Inputs<'a> {
     pub(super) previous: Option<&'a Snapshot>,
+    pub(super) tls: &'a Tls,
     pub(super) resolve: Resolve<'a>,
     pub(super) now: Instant,
     pub(super) random: u64,
@@ -36,7 +38,7 @@ pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Opt
         .listener
         .iter()
         .enumerate()
-        .map(|(index, from)| listener(index, from))
+        .map(|(index, from)| listener(index, from, inputs.tls))
         .collect();
     let routes: Option<Vec<_>> = match &pools {
         Some(pools) => file
@@ -118,7 +120,7 @@ fn settings(cx: &Cx<'_>, file: &File) -> Settings {
     }
 }
 
-fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
+fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<Listener>> {
     let bind: &Bind = &from.bind.as_ref()?.value;
     let (timeouts, rate) = (&from.timeouts, &from.min_rate);
     Some(Arc::new(Listener {
@@ -156,9 +158,27 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
         },
         requests_per_connection_max: from.requests_per_connection_max,
         upstream_header: from.upstream_header,
-        tls: None,
-        http2: Http2::default(),
+        tls: tls.listeners.get(index)?.clone(),
+        http2: http2(from)?,
+        redirect_to_https: from.redirect_to_https.and_then(|redirect| redirect.port()),
+        reserved_headers: Arc::clone(&tls.reserved_headers),
     }))
+}
+
+fn http2(from: &schema::Listener) -> Option<Http2> {
+    let limits = &from.http2_limits;
+    Some(Http2 {
+        enabled: from.http2,
+        streams_max: limits.streams_max,
+        window_bytes: u32::try_from(limits.window.value.0).ok()?,
+        connection_window_bytes: u32::try_from(limits.connection_window.value.0).ok()?,
+        resets_pending_max: usize::try_from(limits.resets_max).ok()?,
+        age_max: limits.age_max.value.0,
+        ping: Ping {
+            interval: limits.ping_interval.value.0,
+            timeout: limits.ping_timeout.value.0,
+        },
+    })
 }
 
 fn networks(list: &NetworkList) -> Vec<IpNet> {

@@ -1,16 +1,24 @@
-//! Reads the main file, its includes, `${NAME}` from the environment and `file:` values.
+//! Reads the main file, its includes, `${NAME}` from the environment, `file:` values, and the files that TLS needs.
 //!
 //! What goes wrong behind the main file is kept with the source, so that [`super::compile`] tells it
 //! together with everything else.
 
+mod contents;
+mod system;
+
+pub(super) use contents::Content;
+pub(super) use system::SystemRoots;
+
 use super::diagnostic::{Diagnostic, Severity};
 use super::{Source, tree};
+use crate::clock;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Largest configuration file, and largest file behind a `file:` value, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -55,6 +63,11 @@ pub fn load_with(
     }
     for source in &mut sources {
         put_in(source, env);
+        source.read_at = clock::wall();
+    }
+    let mut texts = sources.iter().map(|source| source.text.as_str());
+    if texts.any(system::wants_system_roots) {
+        sources[0].system_roots = Some(Arc::new(SystemRoots::read()));
     }
     Ok(sources)
 }
@@ -82,7 +95,7 @@ fn default_admin_socket_with(env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
 #[derive(Debug)]
 pub struct Watch {
     main: PathBuf,
-    /// The main file, include folders, included files and those behind `file:` values.
+    /// The main file, include folders, included files, those behind `file:` values, certificates and keys.
     paths: Vec<PathBuf>,
     seen: u64,
 }
@@ -147,6 +160,9 @@ fn paths(main: &Path) -> Vec<PathBuf> {
             // In the order in which the loader puts them in: a variable may hold `file:`, and a path variables.
             let value = with_variables(&value, &|name| std::env::var(name).ok()).unwrap_or(value);
             if let Some(file) = file_value(&keys, &value) {
+                paths.push(beside(&source.path, file));
+            }
+            if let Some(file) = contents::named_file(&keys, &value) {
                 paths.push(beside(&source.path, file));
             }
         }
@@ -387,6 +403,13 @@ fn put_in(source: &mut Source, env: &dyn Fn(&str) -> Option<String>) {
                     continue;
                 }
             }
+        }
+        if let Some(file) = contents::named_file(&keys, value.as_deref().unwrap_or(&text)) {
+            let content = Content::read(beside(&source.path, file));
+            let content = content.map_err(|message| {
+                problem(source, span.clone(), "unreadable", message);
+            });
+            source.contents.insert(span.start, content.ok());
         }
         if let Some(value) = value {
             source.values.insert(span.start, Some(value));

@@ -2,9 +2,11 @@
 
 use super::Source;
 use super::diagnostic::{Diagnostic, Severity};
+use super::load::{Content, SystemRoots};
 use super::suggest;
 use super::text::did_you_mean;
 use super::tree::{At, Node, Place, Step, Value};
+use std::sync::Arc;
 
 /// Diagnostics kept; of more, only the count is told.
 const DIAGNOSTICS_MAX: usize = 500;
@@ -221,6 +223,34 @@ impl Cx<'_> {
         };
         let source = self.report.sources.get(node.place.file);
         source.is_some_and(|source| source.values.contains_key(&node.place.start))
+    }
+
+    /// The content of the file that the string there names, `None` if it is not at hand: which is told, if it was not
+    /// told before.
+    pub(super) fn content(&mut self, at: &At<'_>) -> Option<Content> {
+        let node = self.tree.find(&at.steps())?;
+        let Value::String(_) = node.value else {
+            return None;
+        };
+        let source = self.report.sources.get(node.place.file)?;
+        match source.contents.get(&node.place.start) {
+            Some(content) => content.clone(),
+            None => {
+                self.error(at, "unreadable", "this file was not read");
+                None
+            }
+        }
+    }
+
+    /// The system's root certificates, if they were read.
+    pub(super) fn system_roots(&self) -> Option<Arc<SystemRoots>> {
+        self.report.sources.first()?.system_roots.clone()
+    }
+
+    /// When the files were read, in seconds since 1970.
+    pub(super) fn read_at(&self) -> i64 {
+        let read_at = self.report.sources.first().map(|main| main.read_at);
+        read_at.map_or(0, |at| i64::try_from(at.as_secs()).unwrap_or(i64::MAX))
     }
 
     /// The place of what `at` leads to.

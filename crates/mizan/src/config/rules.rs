@@ -4,6 +4,7 @@ mod edits;
 mod listener;
 mod pool;
 mod route;
+mod tls;
 
 pub(super) use route::without_slash;
 
@@ -23,6 +24,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     listener::check(cx, file);
     pool::check(cx, file);
     route::check(cx, file);
+    tls::check(cx, file);
     let objects = file.route.len() + file.pool.len();
     if objects > OBJECTS_MAX {
         let message = format!(

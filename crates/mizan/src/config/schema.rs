@@ -3,14 +3,23 @@
 //! The doc comments are the reference: the JSON Schema and `docs/configuration.md` are made from them.
 //! `x-minimum` and `x-maximum` are the bounds of durations and sizes, `x-zero` what a zero means.
 
+mod http2;
 mod listener;
 mod pool;
 mod route;
+mod tls;
 
+pub(super) use http2::PoolHttp2;
 pub(super) use listener::Listener;
-pub(super) use pool::{Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Retry, Statuses};
+pub(super) use pool::{
+    Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Protocol, Retry, Statuses,
+};
 pub(super) use route::{
     ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,
+};
+
+pub(super) use tls::{
+    ClientAuth, ClientAuthMode, Group, Hsts, ListenerTls, PoolTls, TicketChoice, TlsVersion,
 };
 
 use super::text::{BindOrOff, LogChoice, SocketOrOff, Text, Time};

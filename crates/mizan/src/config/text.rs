@@ -6,6 +6,7 @@
 mod address;
 mod http;
 mod quantity;
+mod tls;
 
 pub(super) use address::{BackendAddress, BindOrOff, FileMode, SocketOrOff};
 pub(super) use http::{
@@ -13,6 +14,7 @@ pub(super) use http::{
     StatusRange,
 };
 pub(super) use quantity::{Bytes, BytesOrUnlimited, Time, show_time};
+pub(super) use tls::{HeaderOrOff, Pin, TlsName};
 
 use crate::snapshot::{Bind, HashKey, LogTarget};
 use ipnet::IpNet;
@@ -103,7 +105,7 @@ const fn format<T: Meaning>() -> Format {
 }
 
 /// All meanings, by the name of their format.
-pub(super) static FORMATS: [Format; 22] = [
+pub(super) static FORMATS: [Format; 25] = [
     format::<Time>(),
     format::<Bytes>(),
     format::<BytesOrUnlimited>(),
@@ -126,6 +128,9 @@ pub(super) static FORMATS: [Format; 22] = [
     format::<ErrorStatus>(),
     format::<Location>(),
     format::<LogChoice>(),
+    format::<HeaderOrOff>(),
+    format::<Pin>(),
+    format::<TlsName>(),
 ];
 
 /// Formats that are no types of their own.

@@ -3,6 +3,7 @@
 //! [`Judge`] is free of I/O: bytes in, verdict out. It reads no further than it must: without a text to look
 //! for, the head decides.
 
+use super::tls::Tls;
 use super::{Fault, tcp};
 use crate::h1::chunked::{ChunkError, Chunked, Piece};
 use crate::h1::line::Lines;
@@ -36,22 +37,37 @@ pub(super) struct Question<'a> {
 pub(super) async fn probe(
     address: &Address,
     question: Question<'_>,
+    tls: Option<Tls<'_>>,
     connected: &mut bool,
 ) -> Result<(), Fault> {
     match address {
         Address::Ip(address) => {
-            let mut stream = tcp::connect(*address).await?;
+            let stream = tcp::connect(*address).await?;
+            tcp::reset_on_close(&stream);
             *connected = true;
             let text = request(question, &address.to_string());
-            let verdict = exchange(&mut stream, &text, question).await;
-            tcp::reset_on_close(&stream);
-            verdict
+            exchange_over(stream, tls, &text, question).await
         }
         Address::Unix(path) => {
-            let mut stream = tcp::connect_unix(path).await?;
+            let stream = tcp::connect_unix(path).await?;
             *connected = true;
-            exchange(&mut stream, &request(question, "localhost"), question).await
+            exchange_over(stream, tls, &request(question, "localhost"), question).await
         }
+    }
+}
+
+async fn exchange_over<S>(
+    mut stream: S,
+    tls: Option<Tls<'_>>,
+    request: &str,
+    question: Question<'_>,
+) -> Result<(), Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match tls {
+        Some(tls) => exchange(&mut tls.handshake(stream).await?, request, question).await,
+        None => exchange(&mut stream, request, question).await,
     }
 }
 
@@ -67,10 +83,12 @@ async fn exchange<S>(stream: &mut S, request: &str, question: Question<'_>) -> R
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .map_err(|error| Fault::io("write", &error))?;
+    // TLS keeps what is written until it is flushed; a socket does not.
+    let written = async {
+        stream.write_all(request.as_bytes()).await?;
+        stream.flush().await
+    };
+    written.await.map_err(|error| Fault::io("write", &error))?;
     let mut judge = Judge::new(question);
     loop {
         judge.bytes.reserve(READ_BYTES);

@@ -1,26 +1,47 @@
 //! Connecting to a backend, and the probe that does no more than that.
 
 use super::Fault;
+use super::tls::Tls;
 use mizan_core::backend::Address;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A TCP (or Unix) connect.
-pub(super) async fn probe(address: &Address) -> Result<(), Fault> {
+/// A TCP (or Unix) connect, and a handshake if the backend speaks TLS.
+pub(super) async fn probe(
+    address: &Address,
+    tls: Option<Tls<'_>>,
+    connected: &mut bool,
+) -> Result<(), Fault> {
     match address {
         Address::Ip(address) => {
             let stream = connect(*address).await?;
             reset_on_close(&stream);
+            *connected = true;
+            shake(stream, tls).await
         }
-        Address::Unix(path) => drop(connect_unix(path).await?),
+        Address::Unix(path) => {
+            let stream = connect_unix(path).await?;
+            *connected = true;
+            shake(stream, tls).await
+        }
     }
-    Ok(())
 }
 
-/// Has the connection be reset rather than closed: its verdict is there, nobody reads on, and a prober of thousands of
+async fn shake<S>(stream: S, tls: Option<Tls<'_>>) -> Result<(), Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match tls {
+        Some(tls) => tls.handshake(stream).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Has the connection be reset rather than closed: when it is, its verdict is there, nobody reads on, and a prober of thousands of
 /// backends would otherwise keep a minute's worth of sockets in TIME_WAIT.
 pub(super) fn reset_on_close(stream: &TcpStream) {
     // Only a courtesy to the kernel: without it the probe has said what it says as well.

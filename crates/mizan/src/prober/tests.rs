@@ -16,17 +16,18 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n";
 const BUSY: &str = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-fn check(kind: ProbeKind) -> HealthCheck {
+pub(super) fn check(kind: ProbeKind) -> HealthCheck {
     HealthCheck {
         kind,
         interval: Duration::from_millis(20),
         jitter: 0.1,
         timeout: Duration::from_secs(5),
         port: None,
+        tls: None,
     }
 }
 
-fn http(path: &str) -> ProbeKind {
+pub(super) fn http(path: &str) -> ProbeKind {
     ProbeKind::Http {
         path: path.to_owned(),
         host: None,
@@ -49,7 +50,7 @@ fn member(address: Address) -> Member {
     }
 }
 
-fn core(addresses: &[Address]) -> Arc<Pool> {
+pub(super) fn core(addresses: &[Address]) -> Arc<Pool> {
     let config = PoolConfig {
         probed: true,
         rise: 1,

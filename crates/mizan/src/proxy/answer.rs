@@ -60,7 +60,7 @@ pub(super) async fn send(
         outcome.grpc_status = Some(code);
         write_grpc(&mut out, plan, reason, code);
     } else {
-        outcome.status = write(&mut out, plan, route, reason, keep);
+        outcome.status = write(&mut out, plan, route, (reason, keep), headers::hsts(down));
     }
     let sent = write_all(down, &out).await;
     outcome.bytes_out += out.len() as u64;
@@ -144,8 +144,8 @@ fn write(
     out: &mut Vec<u8>,
     plan: &Plan,
     route: Option<&Arc<Route>>,
-    reason: Reason,
-    keep: bool,
+    (reason, keep): (Reason, bool),
+    hsts: Option<&str>,
 ) -> u16 {
     let Content {
         status,
@@ -172,7 +172,7 @@ fn write(
     if !plan.request_id().is_empty() {
         headers::line(out, b"X-Request-Id", plan.request_id());
     }
-    if reason == Reason::Redirect {
+    if matches!(reason, Reason::Redirect | Reason::RedirectToHttps) {
         headers::line(out, b"Location", &plan.location);
     }
     if matches!(
@@ -182,6 +182,9 @@ fn write(
         headers::line(out, b"Retry-After", RETRY_AFTER_SECONDS);
     }
     headers::connection_line(out, plan.version, !keep);
+    if let Some(hsts) = hsts {
+        headers::line(out, headers::HSTS, hsts.as_bytes());
+    }
     if let Some(route) = route {
         headers::add_edits(out, &route.response_headers);
     }

@@ -13,6 +13,7 @@ use super::timer::Timer;
 use super::tls::{Session, Tls};
 use super::transport::Transport;
 use super::worker::Worker;
+use crate::certificate::Identity;
 use crate::snapshot::Listener;
 use crate::telemetry::cause::Handshake;
 use rustls::HandshakeKind;
@@ -46,6 +47,8 @@ pub(super) struct Downstream {
     pub(super) secure: bool,
     /// It is a stream of HTTP/2.
     pub(super) http2: bool,
+    /// Of the certificate that it showed.
+    pub(super) identity: Option<Rc<Identity>>,
     peer: Option<SocketAddr>,
     /// Made for a burst, gone with it.
     peer_text: Option<Rc<PeerText>>,
@@ -105,6 +108,7 @@ impl Downstream {
         Ok(Self {
             secure: listener.tls.is_some(),
             http2: false,
+            identity: None,
             transport,
             input: None,
             timer: Timer::new(&worker.wheel),
@@ -122,6 +126,7 @@ impl Downstream {
             timer: self.timer,
             listener: self.listener,
             secure: self.secure,
+            identity: self.identity,
             peer: self.peer,
             peer_text: self.peer_text,
         };
@@ -162,6 +167,7 @@ pub(super) struct Client {
     pub(super) timer: Timer,
     pub(super) listener: Arc<Listener>,
     secure: bool,
+    identity: Option<Rc<Identity>>,
     peer: Option<SocketAddr>,
     peer_text: Option<Rc<PeerText>>,
 }
@@ -182,6 +188,7 @@ impl Client {
             requests,
             secure: self.secure,
             http2: true,
+            identity: self.identity.clone(),
             peer: self.peer,
             peer_text: self.peer_text.clone(),
             idle_until_ms: 0,
@@ -263,10 +270,10 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
 
 /// Agrees on TLS; false if that comes to nothing.
 async fn handshake(down: &mut Downstream, worker: &Rc<Worker>) -> bool {
-    let Some(tls) = &down.listener.tls else {
+    let Some(tls_settings) = down.listener.tls.clone() else {
         return true;
     };
-    down.timer.set(tls.handshake);
+    down.timer.set(tls_settings.handshake);
     let result = std::future::poll_fn(|cx| match &mut down.transport {
         Transport::Tls(tls) => match tls.poll_handshake(cx) {
             Poll::Pending if down.timer.poll_expired(cx) => {
@@ -289,6 +296,13 @@ async fn handshake(down: &mut Downstream, worker: &Rc<Worker>) -> bool {
     series.listener(index).handshake(how);
     if let Err(error) = &result {
         say_failed(down, error);
+    }
+    if tls_settings.client_auth.is_some()
+        && let Transport::Tls(tls) = &down.transport
+    {
+        let shown = tls.settled().peer_certificates();
+        let identity = shown.and_then(|chain| Identity::read(chain.first()?).ok());
+        down.identity = identity.map(Rc::new);
     }
     // The first head is due within its time-out of the handshake.
     down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);

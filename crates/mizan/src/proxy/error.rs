@@ -30,8 +30,9 @@ pub(super) enum Reason {
     Forbidden,
     /// No route matches.
     NoRoute,
-    // Answers that a route asked for.
+    // Answers that a route or a listener asked for.
     Redirect,
+    RedirectToHttps,
     Respond,
     /// OPTIONS that no further proxy may see (`Max-Forwards: 0`).
     Options,
@@ -89,6 +90,7 @@ impl Reason {
             Self::Forbidden => 403,
             Self::NoRoute => 404,
             Self::Redirect => 302,
+            Self::RedirectToHttps => 308,
             Self::Respond | Self::Options => 200,
             Self::Trace => 405,
             Self::NoBackend | Self::QueueFull | Self::QueueTimeout | Self::NoResources => 503,
@@ -126,6 +128,7 @@ impl Reason {
             Self::Forbidden => "forbidden",
             Self::NoRoute => "no_route",
             Self::Redirect => "redirect",
+            Self::RedirectToHttps => "redirect_to_https",
             Self::Respond => "respond",
             Self::Options => "options",
             Self::Trace => "trace",

@@ -1,11 +1,14 @@
 //! Outgoing heads: hop-by-hop fields taken away, forwarding fields set under the trust rule.
 
+use super::connection::Downstream;
+use crate::certificate::Identity;
 use crate::h1::field::{self, Field};
 use crate::h1::line::Line;
 use crate::h1::request::RequestHead;
 use crate::h1::response::ResponseHead;
 use crate::h1::{Framing, Version};
 use crate::snapshot::route::HeaderEdits;
+use crate::snapshot::{IdentityHeaders, is_reserved};
 use crate::telemetry::json::push_number;
 use std::net::IpAddr;
 
@@ -15,6 +18,8 @@ const REQUEST_ID_MAX: usize = 128;
 const TRACEPARENT: &[u8] = b"traceparent";
 /// Room for the fields that Mizan adds, but for a route's.
 const ADDED_BYTES: usize = 512;
+/// RFC 6797 §6.1.
+pub(super) const HSTS: &[u8] = b"Strict-Transport-Security";
 /// The name under which Mizan appears in `Via` (RFC 9110 §7.6.3).
 const VIA: &[u8] = b"1.1 mizan";
 
@@ -27,6 +32,10 @@ pub struct Forwarding<'a> {
     pub trusted: bool,
     /// The client speaks TLS.
     pub secure: bool,
+    /// Names that only Mizan may set, in lower case.
+    pub reserved: &'a [Box<str>],
+    /// What the backend is told of the client's certificate, and by which names.
+    pub identity: Option<(&'a IdentityHeaders, Option<&'a Identity>)>,
     /// The protocol that the backend is asked to change to.
     pub upgrade: Option<&'a [u8]>,
     /// Random bits for an identifier and a trace.
@@ -87,11 +96,15 @@ pub fn write_request(
                 passing.write(out, TRACEPARENT, value);
             }
             _ if head.is_listed(line.name) => {}
+            _ if is_reserved(forwarding.reserved, line.name) => {}
             _ => passing.pass(out, line),
         }
     }
     passing.flush(out);
     kept.leave_out(edits);
+    if let Some((names, identity)) = forwarding.identity {
+        add_identity(out, names, identity);
+    }
     add_forwarding(out, head, forwarding, &kept);
     let request_id = kept.request_id.unwrap_or_else(|| {
         out.extend_from_slice(b"X-Request-Id: ");
@@ -204,6 +217,31 @@ impl Kept<'_> {
     }
 }
 
+/// Tells the backend who the client is by its certificate.
+fn add_identity(out: &mut Vec<u8>, names: &IdentityHeaders, identity: Option<&Identity>) {
+    let verified = if identity.is_some() {
+        "SUCCESS"
+    } else {
+        "NONE"
+    };
+    if let Some(name) = &names.verified {
+        line(out, name.as_bytes(), verified.as_bytes());
+    }
+    let Some(identity) = identity else {
+        return;
+    };
+    let told = [
+        (&names.subject, &identity.subject),
+        (&names.san, &identity.san),
+        (&names.fingerprint, &identity.fingerprint),
+    ];
+    for (name, value) in told {
+        if let Some(name) = name {
+            line(out, name.as_bytes(), value.as_bytes());
+        }
+    }
+}
+
 /// Values of a list field that is joined with ours: its last eight lines.
 #[derive(Default)]
 struct Chain<'b> {
@@ -311,6 +349,8 @@ pub struct ResponseChange<'a> {
     pub close: bool,
     /// Framing towards the client.
     pub framing: Framing,
+    /// `Strict-Transport-Security`, where that is on.
+    pub hsts: Option<&'a str>,
     /// `X-Upstream`, where that is on.
     pub upstream: Option<&'a [u8]>,
     /// The route's edits.
@@ -337,6 +377,7 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &R
             Field::ContentLength if head.status < 200 || head.status == 204 => {}
             Field::ContentLength => passing.pass(out, line),
             Field::XUpstream if change.upstream.is_some() => {}
+            Field::Other if change.hsts.is_some() && line.name.eq_ignore_ascii_case(HSTS) => {}
             _ if head.is_listed(line.name) || is_edited(change.edits, line.name) => {}
             _ => passing.pass(out, line),
         }
@@ -350,12 +391,20 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &R
     if change.framing == Framing::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
+    if let Some(hsts) = change.hsts {
+        line(out, HSTS, hsts.as_bytes());
+    }
     if let Some(upstream) = change.upstream {
         line(out, b"X-Upstream", upstream);
     }
     connection_line(out, change.version, change.close);
     add_edits(out, change.edits);
     out.extend_from_slice(b"\r\n");
+}
+
+/// What a listener has to say of TLS in each answer.
+pub(super) fn hsts(down: &Downstream) -> Option<&str> {
+    down.listener.tls.as_ref()?.hsts.as_deref()
 }
 
 /// `Connection`, where the version's default does not say it already.

@@ -214,6 +214,10 @@ fn route<'s>(
         Ok(parsed) => parsed,
         Err(_) => return Decision::Answer(None, Reason::Path),
     };
+    if let Some(port) = down.listener.redirect_to_https {
+        location_at_https(&mut plan.location, head, port);
+        return Decision::Answer(None, Reason::RedirectToHttps);
+    }
     let host = field::split_port(head.authority).0;
     let mut lower = [0; 256];
     let host = lower_host(host, &mut lower);
@@ -289,6 +293,13 @@ fn write_head(
         peer: down.peer_text(),
         trusted: down.is_trusted(),
         secure: down.secure,
+        reserved: &down.listener.reserved_headers,
+        identity: down
+            .listener
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.client_auth.as_ref())
+            .map(|auth| (&auth.headers, down.identity.as_deref())),
         upgrade: plan.upgrade.and_then(|_| head.upgrade()),
         random,
     };
@@ -402,6 +413,19 @@ fn rewrite_target(rewrite: &Rewrite, route: &Route, path: &str, query: Option<&[
         target.extend_from_slice(query);
     }
     target
+}
+
+/// The same target over TLS.
+fn location_at_https(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, port: u16) {
+    out.extend_from_slice(b"https://");
+    out.extend_from_slice(field::split_port(head.authority).0);
+    if port != 443 {
+        out.extend_from_slice(format!(":{port}").as_bytes());
+    }
+    // `*` names no place.
+    if head.target != b"*" {
+        out.extend_from_slice(head.target);
+    }
 }
 
 /// A redirect's `Location`; the pieces of the request are already free of control bytes.

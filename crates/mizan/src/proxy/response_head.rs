@@ -186,6 +186,7 @@ fn translate(
         version: plan.version,
         close: is_final && !keep_downstream,
         framing: framing_out,
+        hsts: headers::hsts(down).filter(|_| is_final),
         upstream: (down.listener.upstream_header && is_final).then(|| up.backend.key().as_bytes()),
         edits: if is_final {
             &request.route.response_headers

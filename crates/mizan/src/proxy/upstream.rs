@@ -13,7 +13,6 @@ use crate::telemetry::logging::OncePerSecond;
 use crate::telemetry::metrics::{BackendCounter, Metrics, OpenConnection};
 use mizan_core::backend::{Address, Backend};
 use rustls::client::UnbufferedClientConnection;
-use rustls::pki_types::ServerName;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -307,7 +306,8 @@ pub(super) async fn secure(
     buffers: &Rc<BufferPool>,
     timer: &Timer,
 ) -> Result<Box<Tls>, Reason> {
-    let name = server_name(tls, backend).ok_or(Reason::TlsFailed)?;
+    let name = tls.name_of(backend.key(), backend.address());
+    let name = name.ok_or(Reason::TlsFailed)?;
     let session = UnbufferedClientConnection::new(Arc::clone(&tls.config), name);
     let session = session.map_err(|_| Reason::TlsFailed)?;
     let mut tls = Box::new(Tls::new(socket, Session::Client(session), buffers));
@@ -322,15 +322,6 @@ pub(super) async fn secure(
             say_tls_failed(backend, &error);
             Err(Reason::TlsFailed)
         }
-    }
-}
-
-/// The name that the backend has to prove: the configured one, or its address.
-fn server_name(tls: &ClientTls, backend: &Backend) -> Option<ServerName<'static>> {
-    match (&tls.server_name, backend.address()) {
-        (Some(name), _) => Some(name.clone()),
-        (None, Address::Ip(address)) => Some(ServerName::IpAddress(address.ip().into())),
-        (None, Address::Unix(_)) => None,
     }
 }
 

@@ -70,6 +70,11 @@ pub struct Listener {
     pub tls: Option<Arc<ServerTls>>,
     /// HTTP/2.
     pub http2: Http2,
+    /// Every request is answered 308 to `https://host[:port]target`, without a port if it is 443; `None`: served here.
+    pub redirect_to_https: Option<u16>,
+    /// Header fields that only Mizan may set, on any listener: those by which some listener tells backends who a
+    /// client's certificate is of. Lower case; taken from every request in every spelling, see [`super::is_reserved`].
+    pub reserved_headers: Arc<[Box<str>]>,
 }
 
 /// HTTP/2 with clients: over TLS by ALPN, in the clear by prior knowledge (RFC 9113 §3).

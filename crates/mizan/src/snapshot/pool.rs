@@ -264,6 +264,8 @@ pub struct HealthCheck {
     pub timeout: Duration,
     /// Port to probe instead of the backend's.
     pub port: Option<u16>,
+    /// TLS of a probe: the pool's, or none.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// What a probe does.

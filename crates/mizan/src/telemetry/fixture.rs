@@ -4,8 +4,9 @@ use crate::snapshot::route::{
     Action, HeaderEdits, PathMatch, Route, RouteTable, RouteTimeouts, Split,
 };
 use crate::snapshot::{
-    Bind, ClientTimeouts, DrainSettings, HeadLimits, Keepalive, Listener, MinRate, Networks, Pool,
-    Queue, Retry, RetryOn, Settings, Snapshot, UpstreamTimeouts,
+    Bind, Certificate, CertificateChoice, ClientTimeouts, DrainSettings, HeadLimits, Keepalive,
+    Listener, MinRate, Networks, Pool, Queue, Retry, RetryOn, ServerTls, Settings, Snapshot,
+    UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::time::Instant;
@@ -82,8 +83,35 @@ fn listener(name: &str, index: usize) -> Listener {
         },
         requests_per_connection_max: None,
         upstream_header: false,
+        redirect_to_https: None,
+        reserved_headers: std::sync::Arc::from([]),
         tls: None,
         http2: crate::snapshot::Http2::default(),
+    }
+}
+
+/// TLS with a certificate of these names that holds until `not_after`, in seconds since 1970; no key is behind it.
+pub(crate) fn server_tls(names: &[&str], not_after: i64) -> ServerTls {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let choice = CertificateChoice::new(&[], false, &provider);
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the default versions")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(choice));
+    ServerTls {
+        config: Arc::new(config),
+        handshake: Duration::from_secs(10),
+        certificates: vec![Certificate {
+            names: names.iter().map(ToString::to_string).collect(),
+            not_after,
+            key: "ECDSA".to_owned(),
+        }],
+        strict_sni: false,
+        client_auth: None,
+        hsts: None,
+        tickets: None,
+        made_of: [0; 32],
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("telemetry", &["snapshot"]),
     ("snapshot", &[]),
+    ("certificate", &[]),
     ("clock", &[]),
     ("h1", &[]),
     ("lack", &[]),
@@ -50,7 +51,14 @@ pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that any module may name, `snapshot` and the leaves themselves apart.
-pub(crate) const LEAVES: &[&str] = &["clock", "h1", "lack", "telemetry", "websocket"];
+pub(crate) const LEAVES: &[&str] = &[
+    "certificate",
+    "clock",
+    "h1",
+    "lack",
+    "telemetry",
+    "websocket",
+];
 
 pub(crate) const FILE_LINES_MAX: usize = 600;
 pub(crate) const FUNCTION_LINES_MAX: usize = 70;
@@ -73,7 +81,15 @@ const BANNED_WORDS: &[&str] = &[
 
 /// Whether `module` may name `other`.
 fn may_name(module: &str, other: &str) -> bool {
-    let bare = ["clock", "h1", "lack", "snapshot", "websocket"].contains(&module);
+    let bare = [
+        "certificate",
+        "clock",
+        "h1",
+        "lack",
+        "snapshot",
+        "websocket",
+    ]
+    .contains(&module);
     let leaf = LEAVES.contains(&other) && !bare && !(module == "telemetry" && other != "clock");
     let listed = MAY_NAME
         .iter()

@@ -7,8 +7,8 @@ use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
-    Configured, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
-    UpstreamTimeouts,
+    ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, Ping, Pool, ProbeKind, Protocol,
+    Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
@@ -77,8 +77,9 @@ fn build_one(
             versions.push(Arc::clone(version));
         }
     }
+    let tls = inputs.tls.pools.get(&**name).cloned();
     let health = match &from.health {
-        Some(health) => Some(health_check(health)?),
+        Some(health) => Some(health_check(health, tls.as_ref())?),
         None => None,
     };
     Some(Pool {
@@ -93,9 +94,13 @@ fn build_one(
         versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
-        protocol: crate::snapshot::Protocol::default(),
-        http2: crate::snapshot::Http2Upstream::default(),
-        tls: None,
+        tls,
+        protocol: match from.protocol {
+            schema::Protocol::Http1 => Protocol::Http1,
+            schema::Protocol::Http2 => Protocol::Http2,
+            schema::Protocol::Auto => Protocol::Auto,
+        },
+        http2: http2(&from.http2_limits)?,
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,
         keepalive: Keepalive {
@@ -200,7 +205,7 @@ fn config(from: &schema::Pool) -> PoolConfig {
     }
 }
 
-fn health_check(from: &schema::Health) -> Option<HealthCheck> {
+fn health_check(from: &schema::Health, tls: Option<&Arc<ClientTls>>) -> Option<HealthCheck> {
     let kind = if from.tcp {
         ProbeKind::Tcp
     } else {
@@ -225,6 +230,18 @@ fn health_check(from: &schema::Health) -> Option<HealthCheck> {
         jitter: from.jitter,
         timeout,
         port: from.port,
+        tls: tls.filter(|_| from.tls.unwrap_or(true)).cloned(),
+    })
+}
+
+fn http2(from: &schema::PoolHttp2) -> Option<Http2Upstream> {
+    Some(Http2Upstream {
+        window_bytes: u32::try_from(from.window.value.0).ok()?,
+        connection_window_bytes: u32::try_from(from.connection_window.value.0).ok()?,
+        ping: Ping {
+            interval: from.ping_interval.value.0,
+            timeout: from.ping_timeout.value.0,
+        },
     })
 }
 

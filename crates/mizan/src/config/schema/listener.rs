@@ -1,6 +1,8 @@
 //! `[[listener]]`.
 
 use super::NetworkList;
+use super::http2::ListenerHttp2;
+use super::tls::{ListenerTls, RedirectToHttps};
 use crate::config::text::{Bytes, BytesOrUnlimited, FileMode, Text, Time};
 use crate::snapshot::Bind;
 use schemars::JsonSchema;
@@ -48,6 +50,15 @@ pub(in super::super) struct Listener {
     pub(in super::super) requests_per_connection_max: Option<u64>,
     /// Whether answers carry `X-Upstream: BACKEND`, which tells clients about your network.
     pub(in super::super) upstream_header: bool,
+    /// TLS; unset: plain.
+    pub(in super::super) tls: Option<ListenerTls>,
+    /// Whether HTTP/2 is spoken: over TLS by ALPN, in the clear by prior knowledge.
+    pub(in super::super) http2: bool,
+    /// Limits on it.
+    pub(in super::super) http2_limits: ListenerHttp2,
+    /// Whether every request is answered 308 with the same target at `https://`; a number is the port of the listener
+    /// with TLS, 443 otherwise. Plain listeners only.
+    pub(in super::super) redirect_to_https: Option<RedirectToHttps>,
     /// Time-outs towards the client.
     pub(in super::super) timeouts: ListenerTimeouts,
     /// Minimum rates of bodies: slower clients are cut.
@@ -71,6 +82,10 @@ impl Default for Listener {
             target_max: Text::preset("8KiB"),
             requests_per_connection_max: None,
             upstream_header: false,
+            tls: None,
+            http2: true,
+            http2_limits: ListenerHttp2::default(),
+            redirect_to_https: None,
             timeouts: ListenerTimeouts::default(),
             min_rate: MinRate::default(),
         }

@@ -1,6 +1,8 @@
 //! `[pool.NAME]`.
 
 use super::OneOrMany;
+use super::http2::PoolHttp2;
+use super::tls::PoolTls;
 use crate::config::text::{BackendAddress, Bytes, HeaderValue, StatusRange, Text, Time};
 use crate::snapshot::HashKey;
 use schemars::JsonSchema;
@@ -21,6 +23,12 @@ pub(in super::super) struct Pool {
     pub(in super::super) panic_threshold: f64,
     /// The backends: an address, or a table with more about it.
     pub(in super::super) backends: Vec<BackendEntry>,
+    /// TLS towards the backends; unset: plain.
+    pub(in super::super) tls: Option<PoolTls>,
+    /// What is spoken with the backends.
+    pub(in super::super) protocol: Protocol,
+    /// Limits on HTTP/2, where it is spoken.
+    pub(in super::super) http2_limits: PoolHttp2,
     /// Active checks; unset: none.
     pub(in super::super) health: Option<Health>,
     /// Passive checks: backends whose answers fail are ejected for a while.
@@ -44,6 +52,9 @@ impl Default for Pool {
             hash_key: None,
             panic_threshold: 0.5,
             backends: Vec::new(),
+            tls: None,
+            protocol: Protocol::Http1,
+            http2_limits: PoolHttp2::default(),
             health: None,
             ejection: Ejection::default(),
             timeouts: PoolTimeouts::default(),
@@ -72,6 +83,19 @@ pub(in super::super) enum Policy {
     PowerOfTwo,
     /// The same key goes to the same backend; see `hash_key`.
     ConsistentHash,
+}
+
+/// What is spoken with the backends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(in super::super) enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: over TLS by ALPN, in the clear by prior knowledge.
+    Http2,
+    /// What a backend chooses by ALPN; with TLS only.
+    Auto,
 }
 
 /// A backend: its address alone, or a table.
@@ -142,6 +166,8 @@ pub(in super::super) struct Health {
     /// Port to probe instead of the backend's.
     #[schemars(range(min = 1, max = 65_535))]
     pub(in super::super) port: Option<u16>,
+    /// Whether probes speak TLS; unset: if the pool does, and as it does.
+    pub(in super::super) tls: Option<bool>,
     /// Share of the interval by which a probe's start varies.
     #[schemars(range(min = 0.0, max = 0.5))]
     pub(in super::super) jitter: f64,
@@ -160,6 +186,7 @@ impl Default for Health {
             fall: 3,
             rise: 2,
             port: None,
+            tls: None,
             jitter: 0.1,
         }
     }

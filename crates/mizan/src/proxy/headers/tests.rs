@@ -18,6 +18,8 @@ fn forwarded(text: &str, trusted: bool, edits: &HeaderEdits) -> Vec<String> {
         trusted,
         secure: false,
         upgrade: None,
+        reserved: &[],
+        identity: None,
         random: (1, 2),
     };
     let id = write_request(&mut out, &head, head.target, edits, &forwarding);
@@ -205,6 +207,8 @@ fn an_ipv6_client_is_quoted_in_forwarded() {
         trusted: false,
         secure: false,
         upgrade: None,
+        reserved: &[],
+        identity: None,
         random: (1, 2),
     };
     write_request(&mut out, &head, b"/", &HeaderEdits::default(), &forwarding);
@@ -247,6 +251,7 @@ fn a_response_loses_hop_by_hop_fields_and_its_old_framing() {
         version: Version::Http10,
         close: true,
         framing: Framing::UntilClose,
+        hsts: None,
         upstream: Some(b"127.0.0.1:1"),
         edits: &HeaderEdits::default(),
     };

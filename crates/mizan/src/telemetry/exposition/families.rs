@@ -68,6 +68,13 @@ pub const FAMILIES: &[Family] = &[
         write: |_, samples| samples.sample(&[env!("CARGO_PKG_VERSION")], 1),
     },
     Family {
+        name: "mizan_certificate_expiry_timestamp_seconds",
+        kind: Kind::Gauge,
+        labels: &["listener", "certificate", "name"],
+        help: "Until when a certificate of the listener holds, since the Unix epoch; by its number and its first name.",
+        write: certificates,
+    },
+    Family {
         name: "mizan_config_generation",
         kind: Kind::Gauge,
         labels: &[],
@@ -357,6 +364,17 @@ fn sum(values: impl Iterator<Item = u64>) -> u64 {
 fn listener(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&ListenerCells) -> u64) {
     for (name, slots) in scrape.listeners() {
         samples.sample(&[name], sum(slots.made().map(value)));
+    }
+}
+
+fn certificates(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for listener in &scrape.snapshot.listeners {
+        let shown = listener.tls.iter().flat_map(|tls| &tls.certificates);
+        for (index, certificate) in shown.enumerate() {
+            let name = certificate.names.first().map_or("", String::as_str);
+            let number = (index + 1).to_string();
+            samples.sample(&[&listener.name, &number, name], certificate.not_after);
+        }
     }
 }
 

@@ -34,8 +34,16 @@ fn the_text_is_the_committed_one() {
 #[test]
 fn metrics_are_sorted_and_named_by_the_rules() {
     assert!(FAMILIES.is_sorted_by(|one, two| one.name < two.name));
-    const LABELS: [&str; 7] = [
-        "listener", "route", "pool", "backend", "version", "cause", "code",
+    const LABELS: [&str; 9] = [
+        "listener",
+        "route",
+        "pool",
+        "backend",
+        "version",
+        "cause",
+        "code",
+        "certificate",
+        "name",
     ];
     for family in FAMILIES {
         assert!(family.name.starts_with("mizan_"), "{}", family.name);
@@ -67,4 +75,27 @@ fn label_values_are_escaped() {
     };
     samples.sample(&["a\"b\\c\nd"], 1);
     assert_eq!(samples.out, "x{pool=\"a\\\"b\\\\c\\nd\"} 1\n");
+}
+
+#[test]
+fn a_certificate_is_told_with_its_end() {
+    let mut snapshot = fixture::snapshot(&["web", "tls"], &[], &[]);
+    let mut listener = (*snapshot.listeners[1]).clone();
+    listener.tls = Some(Arc::new(fixture::server_tls(
+        &["a.example", "b.example"],
+        1_900_000_000,
+    )));
+    snapshot.listeners[1] = Arc::new(listener);
+    let metrics = Metrics::new(1, Duration::ZERO);
+    let text = render(&metrics, &snapshot, Instant::default());
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("mizan_certificate"))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "mizan_certificate_expiry_timestamp_seconds{listener=\"tls\",certificate=\"1\",name=\"a.example\"} 1900000000"
+        ]
+    );
 }
