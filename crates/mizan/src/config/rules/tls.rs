@@ -173,7 +173,10 @@ fn protocol(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
 
 fn client(cx: &mut Cx<'_>, pool: &Pool, tls: &PoolTls, at: &At<'_>) {
     let tls_at = at.key("tls");
-    if !tls.verify && tls.pin_sha256.is_empty() {
+    let has_pins = cx
+        .list_len(&tls_at.key("pin_sha256"))
+        .is_some_and(|count| count > 0);
+    if !tls.verify && !has_pins {
         cx.warn(
             &tls_at.key("verify"),
             "unverified",

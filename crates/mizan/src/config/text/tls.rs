@@ -28,27 +28,32 @@ impl Meaning for HeaderOrOff {
         let HeaderName(name) = HeaderName::read(text)?;
         if OF_THE_MESSAGE.contains(&name.as_str()) {
             return Err(format!(
-                "`{text}` is a header of HTTP's own: backends could not read the message any more"
+                "`{text}` has a meaning of its own, which backends would not get any more"
             ));
         }
         Ok(Self(Some(name)))
     }
 }
 
-/// Headers that say how a message is to be read or where it goes.
-const OF_THE_MESSAGE: [&str; 12] = [
+/// Headers that say how a message is to be read, where it goes and where it comes from.
+const OF_THE_MESSAGE: [&str; 17] = [
     "connection",
     "content-encoding",
     "content-length",
     "content-type",
     "cookie",
     "expect",
+    "forwarded",
     "host",
     "keep-alive",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
 ];
 
 impl Meaning for Pin {
