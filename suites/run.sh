@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Runs the outside suites against a built mizan, and fails unless each gives full marks: no FAIL, no "soft".
 #
-#   suites/run.sh [--short] [SUITE...]      SUITE: smuggle, faults, drain, slow; all by default
+#   suites/run.sh [--short] [SUITE...]      SUITE: smuggle, abuse, faults, drain, grpc, slow, vtc; all by default
 #
 #   MIZAN        the binary (target/release/mizan)
 #   SUITES_DIR   the suites' folder (../shared/suites beside the project)
 #   SUITES_WORK  a scratch folder; a new one by default
+#   SUITES_VENV  the virtual environment for what needs Python packages; below the target folder by default
 #
 # The suites judge a proxy from outside and do not belong to this repository: here are only the configurations that
-# they start mizan with (templates/). Of the slow-client cases only those over HTTP/1.1 are run: TLS and HTTP/2 come
-# with those protocols. --short leaves out what takes longest and is what `make test` runs.
+# they start mizan with (templates/). `vtc` needs varnishtest and is skipped where there is none. --short leaves out
+# what takes longest and is what `make test` runs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
@@ -19,14 +20,14 @@ wanted=()
 for word in "$@"; do
     case $word in
     --short) short=1 ;;
-    smuggle | faults | drain | slow) wanted+=("$word") ;;
+    smuggle | abuse | faults | drain | grpc | slow | vtc) wanted+=("$word") ;;
     *)
-        echo "usage: suites/run.sh [--short] [smuggle|faults|drain|slow]..." >&2
+        echo "usage: suites/run.sh [--short] [smuggle|abuse|faults|drain|grpc|slow|vtc]..." >&2
         exit 2
         ;;
     esac
 done
-[ ${#wanted[@]} -gt 0 ] || wanted=(smuggle faults drain slow)
+[ ${#wanted[@]} -gt 0 ] || wanted=(smuggle abuse faults drain grpc slow vtc)
 
 folder=${SUITES_DIR:-$root/../shared/suites}
 if [ ! -d "$folder" ]; then
@@ -54,6 +55,8 @@ export PRODUCT_CMD="'$mizan' serve --config \"\$CFG\""
 export PRODUCT_TMPL_DIR="$here/templates"
 export PYTHONDONTWRITEBYTECODE=1
 
+venv=${SUITES_VENV:-$root/target/suites-venv}
+python=python3
 passed=0
 failed=0
 
@@ -73,6 +76,20 @@ count() { # name, output
         good=$(grep -cE '^product +[a-z-]+ +pass ' <<<"$2" || true)
         bad=$(grep -cE '^product +[a-z-]+ +(FAIL|n/a) ' <<<"$2" || true)
         ;;
+    grpc)
+        # product h2c: 18 passed, 0 failed  7s: one line a transport; then what a call saw while its backend was down
+        good=0 bad=0
+        while read -r line; do
+            [[ $line =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]] || continue
+            good=$((good + BASH_REMATCH[1]))
+            bad=$((bad + BASH_REMATCH[2]))
+        done <<<"$2"
+        if grep -qE '^product backend-down: UNAVAILABLE .* recovered [0-9]' <<<"$2"; then
+            good=$((good + 1))
+        else
+            bad=$((bad + 1))
+        fi
+        ;;
     *)
         # product: 39 passed, 0 failed …
         if [[ $(grep -E '^product: ' <<<"$2") =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
@@ -87,7 +104,7 @@ run() { # name, least number of cases, program, arguments…
     local name=$1 least=$2 started=$SECONDS output status=0
     shift 2
     printf '== %s: %s\n' "$name" "$*"
-    output=$(cd "$folder" && python3 "$@" 2>&1) || status=$?
+    output=$(cd "$folder" && "$python" "$@" 2>&1) || status=$?
     printf '%s\n' "$output"
     good=0 bad=0
     count "$name" "$output"
@@ -104,17 +121,32 @@ run() { # name, least number of cases, program, arguments…
     printf '== %s: %d good, %d not, %d s\n' "$name" "$good" "$bad" $((SECONDS - started))
 }
 
-HTTP1_SLOW='idle|slow-headers|slow-reqline|half-headers|body-drip|chunk-drip|keepalive-idle|read-drip'
 for suite in "${wanted[@]}"; do
     case $suite in
     smuggle) run smuggle 126 02_smuggle.py product ;;
+    abuse | grpc)
+        python=$("$here/setup.sh" "$venv")
+        if [ "$suite" = abuse ]; then
+            run abuse 42 03_h2_abuse.py product
+        else
+            run grpc 37 07_grpc.py product
+        fi
+        ;;
     faults) run faults 39 05_faults.py product ;;
     drain) run drain 4 06_drain.py product ;;
     slow)
         if [ "$short" = 1 ]; then
             run slow 3 08_slow.py product --only 'half-headers|body-drip|keepalive-idle'
         else
-            run slow 8 08_slow.py product --only "$HTTP1_SLOW"
+            python=$("$here/setup.sh" "$venv")
+            run slow 12 08_slow.py product
+        fi
+        ;;
+    vtc)
+        if command -v varnishtest >/dev/null; then
+            run vtc 2 09_own_vtc.py product
+        else
+            echo "suites: no varnishtest here: vtc skipped (Debian package varnish)"
         fi
         ;;
     esac

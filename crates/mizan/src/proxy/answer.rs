@@ -58,7 +58,7 @@ pub(super) async fn send(
         let code = grpc::code_of(reason, reason.status());
         outcome.status = 200;
         outcome.grpc_status = Some(code);
-        write_grpc(&mut out, plan, reason, code);
+        write_grpc(&mut out, plan, (reason, keep), code);
     } else {
         outcome.status = write(&mut out, plan, route, (reason, keep), headers::hsts(down));
     }
@@ -73,12 +73,18 @@ pub(super) async fn send(
 }
 
 /// An answer to a call of gRPC: its trailers alone, which hold all that a client of gRPC reads.
-fn write_grpc(out: &mut Vec<u8>, plan: &Plan, reason: Reason, code: u32) {
-    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n");
+fn write_grpc(out: &mut Vec<u8>, plan: &Plan, (reason, keep): (Reason, bool), code: u32) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    headers::line(
+        out,
+        b"Content-Type",
+        grpc::content_type(plan.web).as_bytes(),
+    );
     out.extend_from_slice(b"Content-Length: 0\r\ngrpc-status: ");
     push_number(out, u64::from(code));
     out.extend_from_slice(b"\r\n");
     headers::line(out, b"grpc-message", reason.code().as_bytes());
+    headers::connection_line(out, plan.version, !keep);
     if !plan.request_id().is_empty() {
         headers::line(out, b"X-Request-Id", plan.request_id());
     }

@@ -224,6 +224,9 @@ async fn one_try<'s>(
             });
         }
     };
+    if let Some(web) = request.plan.web {
+        up.transport.translate(web);
+    }
     let answered =
         response_head::response(down, request, upload, &mut up, (outcome, may_retry)).await;
     let mut response = match answered {

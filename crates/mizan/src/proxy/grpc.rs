@@ -2,6 +2,7 @@
 //! HTTP/2; gRPC status codes).
 
 use super::error::Reason;
+use super::http2::grpc_web::Spelling;
 use crate::h1::request::RequestHead;
 use std::time::Duration;
 
@@ -27,6 +28,20 @@ pub(super) fn is_call(head: &RequestHead<'_, '_>) -> bool {
         let rest = line.value.strip_prefix(b"application/grpc");
         rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
     })
+}
+
+/// How a call of gRPC-Web is spelt; `None`: it is none.
+pub(super) fn web(head: &RequestHead<'_, '_>) -> Option<Spelling> {
+    let content_type = head.lines.iter().find(|line| line.is("content-type"))?;
+    Spelling::of(content_type.value).filter(|_| head.method == b"POST")
+}
+
+/// The type of an answer that has no message.
+pub(super) fn content_type(web: Option<Spelling>) -> &'static str {
+    match web {
+        None => "application/grpc",
+        Some(web) => web.content_type(),
+    }
 }
 
 /// How long the client waits, by `grpc-timeout`; one that is not well formed is none.

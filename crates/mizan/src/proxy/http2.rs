@@ -15,6 +15,7 @@
 
 pub(super) mod client;
 pub mod convert;
+pub(super) mod grpc_web;
 mod inflow;
 mod io;
 mod outflow;

@@ -4,6 +4,7 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::grpc;
 use super::headers::{self, Forwarding};
+use super::http2::grpc_web::Spelling;
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::h1::line::Lines;
@@ -47,6 +48,8 @@ pub(super) struct Plan {
     pub(super) upgrade: Option<Upgrade>,
     /// It is a call of gRPC.
     pub(super) is_grpc: bool,
+    /// It is one of gRPC-Web, and how it is spelt.
+    pub(super) web: Option<Spelling>,
     /// How long the client waits, where it says so.
     pub(super) patience: Option<std::time::Duration>,
     pub(super) hash: Option<u64>,
@@ -134,6 +137,7 @@ impl Plan {
             expects_continue: false,
             upgrade: None,
             is_grpc: false,
+            web: None,
             patience: None,
             hash: None,
             client: None,
@@ -262,6 +266,13 @@ fn route<'s>(
         }
         Action::Respond { .. } => return Decision::Answer(Some(route), Reason::Respond),
     };
+    if route.grpc_web {
+        plan.web = grpc::web(head);
+        if plan.web.is_some() {
+            plan.is_grpc = true;
+            plan.patience = grpc::timeout(head);
+        }
+    }
     if head.max_forwards() == Some(0) {
         return Decision::Answer(Some(route), last_word(head));
     }

@@ -1,6 +1,7 @@
 //! A byte stream to a client or a backend, whatever lies beneath.
 
 use super::http2::client::ClientStream;
+use super::http2::grpc_web::Spelling;
 use super::http2::server::ServerStream;
 use super::socket::{HangUp, Socket};
 use super::tls::Tls;
@@ -155,6 +156,13 @@ impl Transport {
         match self {
             Self::Tls(tls) => tls.sent(),
             _ => 0,
+        }
+    }
+
+    /// The call is one of gRPC-Web, and is to reach the backend as one of gRPC.
+    pub(super) fn translate(&mut self, web: Spelling) {
+        if let Self::ToBackend(stream) = self {
+            stream.translate(web);
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Route {
     pub networks: Networks,
     /// Whether an encoded slash, a backslash or a NUL in the path is let through (default false: 400).
     pub allow_odd_path: bool,
+    /// Whether calls of gRPC-Web reach the backend as gRPC (default false). For pools that speak HTTP/2.
+    pub grpc_web: bool,
     /// What is done.
     pub action: Action,
     /// Edits of the request's headers on its way to the backend.

@@ -213,6 +213,7 @@ fn route(name: &str, index: usize, pools: Vec<Arc<Pool>>) -> Route {
         client: Vec::new(),
         networks: Networks::default(),
         allow_odd_path: false,
+        grpc_web: false,
         action,
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),

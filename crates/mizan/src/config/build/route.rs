@@ -54,6 +54,7 @@ pub(super) fn build(index: usize, from: &schema::Route, pools: &Pools) -> Option
             deny: networks(&from.deny),
         },
         allow_odd_path: from.allow_odd_path,
+        grpc_web: from.grpc_web,
         action: action(from, pools)?,
         request_headers: edits(&from.request_headers),
         response_headers: edits(&from.response_headers),

@@ -45,6 +45,8 @@ pub(in super::super) struct Route {
     pub(in super::super) deny: NetworkList,
     /// Whether a path with an encoded slash, a backslash or a NUL is let through instead of answered 400.
     pub(in super::super) allow_odd_path: bool,
+    /// Whether calls of gRPC-Web, as browsers make them, reach the backend as gRPC. For pools that speak HTTP/2.
+    pub(in super::super) grpc_web: bool,
     /// The pool that gets the request.
     pub(in super::super) pool: Option<String>,
     /// Several pools with weights.

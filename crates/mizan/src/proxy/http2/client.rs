@@ -3,6 +3,7 @@
 use super::super::timer::{Timer, Wheel};
 use super::super::transport::Transport;
 use super::convert;
+use super::grpc_web::Spelling;
 use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
@@ -124,6 +125,7 @@ impl Shared {
             from: From::Nothing,
             secure: self.secure,
             to_head: false,
+            web: None,
             is_refused: false,
             _open: OpenStream(Rc::clone(&self.state)),
         })
@@ -157,6 +159,8 @@ pub(in super::super) struct ClientStream {
     from: From,
     secure: bool,
     to_head: bool,
+    /// The client is one of gRPC-Web.
+    web: Option<Spelling>,
     /// The backend said that it has not looked at the request.
     is_refused: bool,
     _open: OpenStream,
@@ -181,6 +185,11 @@ enum From {
 }
 
 impl ClientStream {
+    /// The call is to reach the backend as one of gRPC.
+    pub(in super::super) fn translate(&mut self, web: Spelling) {
+        self.web = Some(web);
+    }
+
     /// Whether the backend provably did nothing with the request: it refused the stream, or went away naming a lower
     /// one as its last (RFC 9113 §8.7, §6.8).
     pub(in super::super) fn is_refused(&self) -> bool {
@@ -246,16 +255,20 @@ impl ClientStream {
             Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(self.broken(error))),
             Poll::Ready(None) | Poll::Pending => {}
         }
-        let (parts, frames) = match ready!(Pin::new(future).poll(cx)) {
+        let (mut parts, frames) = match ready!(Pin::new(future).poll(cx)) {
             Ok(response) => response.into_parts(),
             Err(error) => return Poll::Ready(Err(self.broken(error))),
         };
         let mut head = Vec::with_capacity(512);
         let ends = frames.is_end_stream();
+        if let Some(web) = self.web {
+            web.from_grpc(&mut parts.headers);
+        }
         convert::write_response(&mut head, &parts, ends, self.to_head).map_err(io::Error::other)?;
         let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);
         let has_body = !ends && !self.to_head;
-        let mut inflow = Inflow::new(head, (!ends).then_some(frames), has_body && !has_length);
+        let inflow = Inflow::new(head, (!ends).then_some(frames), has_body && !has_length);
+        let mut inflow = inflow.spelt(self.web);
         inflow.grpc_status = convert::grpc_status(&parts.headers);
         self.from = From::Body(inflow);
         Poll::Ready(Ok(()))
@@ -287,7 +300,10 @@ impl ClientStream {
         let mut lines = Lines::new();
         let head = request::parse(bytes, &mut lines, LIMITS).map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        let request = convert::request(&head, self.secure).map_err(io::Error::other)?;
+        let mut request = convert::request(&head, self.secure).map_err(io::Error::other)?;
+        if let Some(web) = self.web {
+            web.to_grpc(request.headers_mut());
+        }
         let ends = matches!(head.framing, Framing::None | Framing::Length(0));
         let sent = sender.send_request(request, ends);
         let (response, frames) = match sent {
@@ -301,7 +317,7 @@ impl ClientStream {
         };
         self.to_head = head.method == b"HEAD";
         self.from = From::Head(response, Vec::new());
-        let outflow = Outflow::new(frames, head.framing);
+        let outflow = Outflow::new(frames, head.framing).spelt(self.web);
         self.to = if ends {
             To::Ended(outflow)
         } else {

@@ -1,6 +1,7 @@
 //! A body that comes as frames, read as HTTP/1.1 has it: plain where its length was said, else in chunks.
 
 use super::convert;
+use super::grpc_web::Spelling;
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use std::io::{self, Write};
@@ -19,6 +20,12 @@ pub(super) struct Inflow {
     data: Bytes,
     /// The chunk that `data` ends wants its line end.
     in_chunk: bool,
+    /// After it the body ends.
+    is_last: bool,
+    /// What of the peer's window `data` stands for, in another form.
+    owed: usize,
+    /// The client is one of gRPC-Web.
+    web: Option<Spelling>,
     /// `grpc-status` in the trailers.
     pub(super) grpc_status: Option<u32>,
 }
@@ -33,8 +40,18 @@ impl Inflow {
             framing_read: 0,
             data: Bytes::new(),
             in_chunk: false,
+            is_last: false,
+            owed: 0,
+            web: None,
             grpc_status: None,
         }
+    }
+
+    /// Has what comes read as gRPC-Web.
+    pub(super) fn spelt(mut self, web: Option<Spelling>) -> Self {
+        self.is_chunked |= web.is_some() && self.frames.is_some();
+        self.web = web;
+        self
     }
 
     /// Whether everything was read.
@@ -58,7 +75,12 @@ impl Inflow {
             match ready!(frames.poll_data(cx)) {
                 Some(Ok(data)) if data.is_empty() => {}
                 Some(Ok(data)) => {
-                    self.begin(data);
+                    // What another form needs more is ours to hold, not the peer's window.
+                    self.owed = data.len();
+                    self.begin(match self.web {
+                        Some(web) => web.encode(data),
+                        None => data,
+                    });
                     return Poll::Ready(Ok(()));
                 }
                 Some(Err(error)) => return Poll::Ready(Err(error)),
@@ -88,6 +110,11 @@ impl Inflow {
         let trailers = trailers.unwrap_or_default();
         self.grpc_status = convert::grpc_status(&trailers);
         if !self.is_chunked {
+            return;
+        }
+        if let Some(web) = self.web {
+            self.begin(web.trailers(&trailers));
+            self.is_last = true;
             return;
         }
         self.framing.extend_from_slice(b"0\r\n");
@@ -125,15 +152,23 @@ impl Inflow {
         if !self.data.is_empty() {
             let count = self.data.len().min(room.len());
             self.data.copy_to_slice(&mut room[..count]);
+            let released = match self.web {
+                None => count,
+                Some(_) if self.data.is_empty() => self.owed,
+                Some(_) => 0,
+            };
             if let Some(frames) = &mut self.frames {
                 // It fails only for more than was received.
-                let _ = frames.flow_control().release_capacity(count);
+                let _ = frames.flow_control().release_capacity(released);
             }
             return count;
         }
         self.in_chunk = false;
         self.framing.clear();
         self.framing.extend_from_slice(b"\r\n");
+        if std::mem::take(&mut self.is_last) {
+            self.framing.extend_from_slice(b"0\r\n\r\n");
+        }
         self.framing_read = 0;
         0
     }

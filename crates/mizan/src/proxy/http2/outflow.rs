@@ -2,6 +2,7 @@
 
 use super::super::body::Body;
 use super::convert;
+use super::grpc_web::{Decoder, Spelling};
 use crate::h1::Framing;
 use crate::h1::chunked::Piece;
 use bytes::Bytes;
@@ -18,6 +19,8 @@ pub(super) struct Outflow {
     framing: Vec<u8>,
     /// Content came before `framing`.
     has_content: bool,
+    /// The content is in base64, and the peer wants it plain.
+    decoder: Option<Decoder>,
 }
 
 impl Outflow {
@@ -28,7 +31,14 @@ impl Outflow {
             body: Body::new(framing),
             framing: Vec::new(),
             has_content: false,
+            decoder: None,
         }
+    }
+
+    /// Has what is written decoded, if it is the text form of gRPC-Web.
+    pub(super) fn spelt(mut self, web: Option<Spelling>) -> Self {
+        self.decoder = (web == Some(Spelling::Text)).then(Decoder::default);
+        self
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -142,8 +152,15 @@ impl Outflow {
     }
 
     fn send(&mut self, bytes: &[u8], ends: bool) -> io::Result<()> {
+        let bytes = match &mut self.decoder {
+            None => Bytes::copy_from_slice(bytes),
+            Some(decoder) => decoder
+                .decode(bytes)
+                .ok_or(io::ErrorKind::InvalidData)?
+                .into(),
+        };
         self.frames
-            .send_data(Bytes::copy_from_slice(bytes), ends)
+            .send_data(bytes, ends)
             .map_err(super::inflow::broken)
     }
 }

@@ -65,6 +65,7 @@ fn route(index: usize, path: PathMatch) -> Route {
         client: Vec::new(),
         networks: Default::default(),
         allow_odd_path: false,
+        grpc_web: false,
         action: Action::Respond {
             status: 200,
             content_type: String::new(),
