@@ -91,6 +91,9 @@ pub struct Http2 {
     /// Streams that the client has reset and that are still being put away; beyond, the connection is closed (default
     /// 20; CVE-2023-44487).
     pub resets_pending_max: usize,
+    /// Streams that a client may take back within a second before they are answered; beyond, its connection is closed
+    /// (default 100).
+    pub resets_per_second_max: u32,
     /// Age at which a connection is told to go, ± 10 %; zero: never (default).
     pub age_max: Duration,
     /// Whether clients with open streams still live.
@@ -123,6 +126,7 @@ impl Default for Http2 {
             window_bytes: 256 << 10,
             connection_window_bytes: 1 << 20,
             resets_pending_max: 20,
+            resets_per_second_max: 100,
             age_max: Duration::ZERO,
             ping: Ping::default(),
         }

@@ -20,6 +20,9 @@ pub(in super::super) struct ListenerHttp2 {
     /// Streams that a client has reset and that are still being put away; beyond, its connection is closed.
     #[schemars(range(min = 1, max = 10_000))]
     pub(in super::super) resets_max: u32,
+    /// Streams that a client may take back within a second before they are answered; beyond, its connection is closed.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in super::super) resets_per_second_max: u32,
     /// Age at which a connection is told to go, ± 10 %.
     #[schemars(extend("x-minimum" = "1s", "x-maximum" = "365d", "x-zero" = "off"))]
     pub(in super::super) age_max: Text<Time>,
@@ -38,6 +41,7 @@ impl Default for ListenerHttp2 {
             window: Text::preset("256KiB"),
             connection_window: Text::preset("1MiB"),
             resets_max: 20,
+            resets_per_second_max: 100,
             age_max: Text::preset("0s"),
             ping_interval: Text::preset("30s"),
             ping_timeout: Text::preset("10s"),

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
 use h2::{PingPong, RecvStream};
 use http::Request;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -56,9 +57,11 @@ pub(in super::super) async fn serve(down: Downstream, worker: Rc<Worker>) {
         });
         match next.await {
             Some(Ok((request, respond))) => {
-                life.begin(&client, &mut connection);
-                let requests = (life.requests, request, respond);
-                spawn(&client, &worker, requests);
+                if life.begin(&client, &mut connection) {
+                    return say_too_many_resets(&client);
+                }
+                let stream = (&life, request, respond);
+                spawn(&client, &worker, stream);
             }
             Some(Err(error)) => return say_broken(&client, &error),
             None => return,
@@ -90,6 +93,8 @@ struct Life {
     idle_until_ms: u64,
     is_ending: bool,
     pinger: Pinger,
+    /// Streams that the client took back since the last look.
+    resets: Rc<Cell<u32>>,
 }
 
 impl Life {
@@ -102,17 +107,19 @@ impl Life {
             old_at_ms: client.timer.deadline_after(age_max),
             idle_until_ms: client.timer.deadline_after(client.listener.timeouts.idle),
             is_ending: false,
+            resets: Rc::default(),
             pinger: Pinger::new(pings, &client.listener.http2.ping, client.timer.now_ms()),
         }
     }
 
-    /// A request has begun.
-    fn begin(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) {
+    /// A request has begun; whether the client has taken back too many before it, and is cut.
+    fn begin(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) -> bool {
         self.requests += 1;
         let most = client.listener.requests_per_connection_max;
         if most.is_some_and(|most| self.requests >= most) {
             self.end(connection);
         }
+        self.resets.get() > client.listener.http2.resets_per_second_max
     }
 
     /// Whether the connection is over now; looks once a second. One that is to go tells its client so and serves what
@@ -137,6 +144,7 @@ impl Life {
             self.idle_until_ms = timer.deadline_after(client.listener.timeouts.idle);
         }
         timer.set(LOOK);
+        self.resets.set(0);
         // Registers the waker.
         timer.poll_expired(cx);
         let is_idle = now_ms >= self.idle_until_ms;
@@ -171,10 +179,19 @@ fn say_broken(client: &Client, error: &h2::Error) {
     );
 }
 
+fn say_too_many_resets(client: &Client) {
+    tracing::info!(
+        listener = &*client.listener.name,
+        client = client.peer_text(),
+        limit = client.listener.http2.resets_per_second_max,
+        "a connection took back more streams within a second than `resets_per_second_max` allows, and was closed"
+    );
+}
+
 fn spawn(
     client: &Client,
     worker: &Rc<Worker>,
-    (requests, request, respond): (u64, Request<RecvStream>, SendResponse<Bytes>),
+    (life, request, respond): (&Life, Request<RecvStream>, SendResponse<Bytes>),
 ) {
     let (parts, frames) = request.into_parts();
     let ends = frames.is_end_stream();
@@ -185,8 +202,10 @@ fn spawn(
         inflow: Inflow::new(Vec::new(), (!ends).then_some(frames), is_chunked),
         out: Out::Head(respond),
         to_head: parts.method == http::Method::HEAD,
+        is_reset: false,
+        resets: Rc::clone(&life.resets),
     };
-    let mut down = client.stream(worker, stream, (head, requests));
+    let mut down = client.stream(worker, stream, (head, life.requests));
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         match written {
@@ -202,6 +221,10 @@ pub(in super::super) struct ServerStream {
     inflow: Inflow,
     out: Out,
     to_head: bool,
+    /// The client has taken it back.
+    is_reset: bool,
+    /// Where that is counted.
+    resets: Rc<Cell<u32>>,
 }
 
 #[derive(Debug)]
@@ -218,7 +241,9 @@ impl ServerStream {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.inflow.is_ended() {
-            return self.inflow.poll_ready(cx).map_err(inflow::broken);
+            let ready = ready!(self.inflow.poll_ready(cx));
+            self.is_reset |= ready.is_err();
+            return Poll::Ready(ready.map_err(inflow::broken));
         }
         // Nothing more comes but the client's going away.
         let gone = match &mut self.out {
@@ -226,7 +251,9 @@ impl ServerStream {
             Out::Body(outflow) => outflow.poll_reset(cx),
             Out::Ended(_) => return Poll::Ready(Ok(())),
         };
-        gone.map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+        ready!(gone);
+        self.is_reset = true;
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
     }
 
     pub(in super::super) fn poll_read(
@@ -302,6 +329,9 @@ impl ServerStream {
 
 impl Drop for ServerStream {
     fn drop(&mut self) {
+        if self.is_reset {
+            self.resets.set(self.resets.get() + 1);
+        }
         match &mut self.out {
             Out::Body(_) | Out::Head(_) => self.reset(),
             // RFC 9113 §8.1: the answer is whole, and the rest of the request is not wanted.
