@@ -360,7 +360,7 @@ async fn wait_readable(down: &mut Downstream) -> bool {
 
 /// Sends FIN, then reads and drops what the client still sends: a close with unread bytes would be a reset,
 /// which can destroy the answer on its way.
-async fn linger(down: &mut Downstream, worker: &Rc<Worker>) {
+pub(super) async fn linger(down: &mut Downstream, worker: &Rc<Worker>) {
     down.transport.shut_write();
     down.timer.set(LINGER);
     let mut buffer = down.input.take().unwrap_or_else(|| worker.buffers.small());

@@ -1,7 +1,7 @@
 //! A burst of requests on one connection: read a head, decide, answer or forward, record.
 
 use super::answer;
-use super::connection::{BURST, Downstream, Next};
+use super::connection::{self, BURST, Downstream, Next};
 use super::error::Reason;
 use super::forward;
 use super::plan::{self, Decision, Plan};
@@ -147,12 +147,16 @@ fn too_large(bytes: &[u8], listener: &Listener) -> Reason {
 /// Serves the one request of a stream, whose head lies in the input.
 pub(super) async fn one(down: &mut Downstream, worker: &Rc<Worker>) {
     let now = clock::now();
-    exchange(down, worker, (now, now)).await;
+    if exchange(down, worker, (now, now)).await == After::Linger {
+        // A reset right behind an answer makes some clients forget the answer.
+        connection::linger(down, worker).await;
+    }
 }
 
 /// Answers a stream whose head is not sound.
 pub(super) async fn refuse_one(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) {
     refuse(down, worker, reason).await;
+    connection::linger(down, worker).await;
 }
 
 enum Read {

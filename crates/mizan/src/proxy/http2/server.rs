@@ -224,7 +224,7 @@ impl ServerStream {
         let gone = match &mut self.out {
             Out::Head(respond) => respond.poll_reset(cx).map(|_| ()),
             Out::Body(outflow) => outflow.poll_reset(cx),
-            Out::Ended(_) => Poll::Pending,
+            Out::Ended(_) => return Poll::Ready(Ok(())),
         };
         gone.map(|()| Err(io::ErrorKind::ConnectionReset.into()))
     }
