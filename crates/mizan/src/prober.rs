@@ -7,6 +7,7 @@
 //! a backend.
 
 mod http;
+mod http2;
 mod schedule;
 mod tcp;
 mod tls;
@@ -390,6 +391,7 @@ async fn ask(
                 host: host.as_deref(),
                 expect,
                 body: body.as_deref(),
+                http2: check.http2,
             };
             http::probe(address, question, tls, connected).await
         }

@@ -4,7 +4,7 @@
 //! for, the head decides.
 
 use super::tls::Tls;
-use super::{Fault, tcp};
+use super::{Fault, http2, tcp};
 use crate::h1::chunked::{ChunkError, Chunked, Piece};
 use crate::h1::line::Lines;
 use crate::h1::{Framing, response};
@@ -14,9 +14,9 @@ use std::fmt::Write as _;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Longest head of an answer, interim ones included.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
+pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How much of the body is searched.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Room for one read: most answers fit.
 const READ_BYTES: usize = 1024;
 
@@ -31,6 +31,8 @@ pub(super) struct Question<'a> {
     pub(super) expect: &'a StatusSet,
     /// A piece of text that the first 64 KiB of the body must hold.
     pub(super) body: Option<&'a str>,
+    /// Whether it is asked in HTTP/2.
+    pub(super) http2: bool,
 }
 
 /// Asks the backend at `address`.
@@ -45,30 +47,44 @@ pub(super) async fn probe(
             let stream = tcp::connect(*address).await?;
             tcp::reset_on_close(&stream);
             *connected = true;
-            let text = request(question, &address.to_string());
-            exchange_over(stream, tls, &text, question).await
+            exchange_over(stream, tls, &address.to_string(), question).await
         }
         Address::Unix(path) => {
             let stream = tcp::connect_unix(path).await?;
             *connected = true;
-            exchange_over(stream, tls, &request(question, "localhost"), question).await
+            exchange_over(stream, tls, "localhost", question).await
         }
     }
 }
 
 async fn exchange_over<S>(
-    mut stream: S,
+    stream: S,
     tls: Option<Tls<'_>>,
-    request: &str,
+    authority: &str,
     question: Question<'_>,
 ) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     match tls {
-        Some(tls) => exchange(&mut tls.handshake(stream).await?, request, question).await,
-        None => exchange(&mut stream, request, question).await,
+        Some(tls) => speak(tls.handshake(stream).await?, true, authority, question).await,
+        None => speak(stream, false, authority, question).await,
     }
+}
+
+async fn speak<S>(
+    mut stream: S,
+    secure: bool,
+    authority: &str,
+    question: Question<'_>,
+) -> Result<(), Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if question.http2 {
+        return http2::exchange(stream, secure, authority, question).await;
+    }
+    exchange(&mut stream, &request(question, authority), question).await
 }
 
 fn request(question: Question<'_>, address: &str) -> String {
@@ -251,12 +267,12 @@ fn sound_head(bytes: &[u8]) -> Result<Option<(u16, Framing, usize)>, String> {
     Ok(head.map(|head| (head.status, head.framing, head.bytes.len())))
 }
 
-fn missing(text: &str) -> String {
+pub(super) fn missing(text: &str) -> String {
     format!("answer's body does not hold {text:?}")
 }
 
 /// `200-399`, `200, 204-299`.
-fn statuses(set: &StatusSet) -> String {
+pub(super) fn statuses(set: &StatusSet) -> String {
     let mut text = String::new();
     for (low, high) in &set.0 {
         let comma = if text.is_empty() { "" } else { ", " };

@@ -24,6 +24,7 @@ pub(super) fn check(kind: ProbeKind) -> HealthCheck {
         timeout: Duration::from_secs(5),
         port: None,
         tls: None,
+        http2: false,
     }
 }
 

@@ -266,6 +266,8 @@ pub struct HealthCheck {
     pub port: Option<u16>,
     /// TLS of a probe: the pool's, or none.
     pub tls: Option<Arc<ClientTls>>,
+    /// Whether probes speak HTTP/2: where the pool speaks nothing else.
+    pub http2: bool,
 }
 
 /// What a probe does.

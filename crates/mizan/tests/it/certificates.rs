@@ -1,59 +1,137 @@
-//! Certificates that change while Mizan runs.
+//! Certificates: renewed while Mizan runs, shown by clients, asked of backends.
 
 use crate::support::*;
-use rcgen::{CertificateParams, KeyPair};
-use std::path::Path;
 
 const END: &str = "mizan_certificate_expiry_timestamp_seconds";
 
-/// Writes a certificate that holds until that year, and its key.
-fn issue(folder: &Path, year: i32) {
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
-    params.not_after = rcgen::date_time_ymd(year, 1, 1);
-    let certificate = params.self_signed(&key).expect("signed");
-    replace(folder, "a.key", &key.serialize_pem());
-    replace(folder, "a.pem", &certificate.pem());
-}
-
-/// As tools that renew certificates do it.
-fn replace(folder: &Path, name: &str, text: &str) {
-    let new = folder.join("new");
-    std::fs::write(&new, text).expect("written");
-    std::fs::rename(&new, folder.join(name)).expect("moved");
+/// A plain listener, and one with TLS under the certificate `a` and these keys.
+fn two_listeners(pki: &Pki, keys: &str, backend: &Backend) -> String {
+    let tls = format!(
+        "[[listener]]\nname = \"tls\"\nbind = \"{{listen2}}\"\n[listener.tls]\ncertificates = [{}]\n{keys}\n",
+        pki.pair("a")
+    );
+    config("", "", &[backend.address()]) + &tls
 }
 
 #[test]
 fn a_renewed_certificate_comes_into_force_by_itself_and_a_broken_one_does_not() {
-    let folder = tempfile::tempdir().expect("a folder");
-    issue(folder.path(), 2100);
-    let file = |name: &str| folder.path().join(name).display().to_string();
+    let pki = Pki::new();
+    pki.issue_until("a", 2100);
     let backend = Backend::healthy("a");
-    let tls = format!(
-        "[reload]\nwatch = true\n[[listener]]\nname = \"tls\"\nbind = \"{{listen2}}\"\n[listener.tls]\ncertificates = [{{ cert = \"{}\", key = \"{}\" }}]\n",
-        file("a.pem"),
-        file("a.key")
-    );
-    let mizan = Mizan::start(&(config("", "", &[backend.address()]) + &tls));
+    let text = two_listeners(&pki, "", &backend) + "[reload]\nwatch = true\n";
+    let mizan = Mizan::start(&text);
     let end = || mizan.metric(END, "listener=\"tls\"");
     let first = end();
-    issue(folder.path(), 2101);
+    pki.issue_until("a", 2101);
     eventually(PATIENCE, "the new certificate is in force", || {
         end() > first
     });
     let second = end();
-    replace(folder.path(), "a.key", "half a k");
+    pki.replace("a.key", "half a k");
     eventually(PATIENCE, "the broken key is told", || {
         mizan.log().contains("holds no private key")
     });
     assert!(mizan.log().contains("stays in force"), "{}", mizan.log());
     assert_eq!(end(), second);
     assert_eq!(mizan.get("/").status, 200);
-    std::fs::remove_file(folder.path().join("a.key")).expect("it was there");
+    std::fs::remove_file(pki.folder().join("a.key")).expect("it was there");
     eventually(PATIENCE, "the missing key is told", || {
         mizan.log().contains("cannot be read: No such file")
     });
     assert_eq!(end(), second);
-    issue(folder.path(), 2102);
+    pki.issue_until("a", 2102);
     eventually(PATIENCE, "the next one is in force", || end() > second);
+}
+
+#[test]
+fn a_client_resumes_its_session_after_a_reload_that_brings_a_new_certificate() {
+    let pki = Pki::new();
+    let old = pki.issue("a");
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&two_listeners(&pki, "", &backend));
+    let ask =
+        |client| ask_secured(client, mizan.address2(), "a.example", ("/", "")).expect("an answer");
+    let (before, after) = (pki.client(None), pki.client(None));
+    let answer = ask(&before);
+    assert!(answer.text.starts_with("HTTP/1.1 200 "), "{}", answer.text);
+    assert!(!answer.is_resumed);
+    assert_eq!(answer.certificate, old.der().to_vec());
+    let new = pki.issue("a");
+    assert_eq!(mizan.command(&["reload"]).status.code(), Some(0));
+    assert_eq!(ask(&after).certificate, new.der().to_vec());
+    assert!(ask(&before).is_resumed);
+}
+
+#[test]
+fn backends_are_told_who_a_client_is_and_no_client_can_say_it_itself() {
+    let pki = Pki::new();
+    pki.issue("a");
+    pki.issue("alice");
+    let keys = format!(
+        "client_auth = {{ roots = \"{}\", mode = \"optional\" }}",
+        pki.path("ca.pem")
+    );
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&two_listeners(&pki, &keys, &backend));
+    let forged = "X-Client-Cert-Verified: SUCCESS\r\nx_client_cert_subject: CN=root\r\nX-CLIENT_Cert-San: DNS:root\r\nX-Client-Cert-Fingerprint: 00\r\n";
+    let told = |client| {
+        ask_secured(&client, mizan.address2(), "a.example", ("/told", forged)).expect("an answer");
+        lines_of(&backend)
+    };
+    let alice = told(pki.client(Some("alice")));
+    assert_eq!(alice.len(), 4, "{alice:?}");
+    for line in [
+        "verified: success",
+        "subject: cn=alice",
+        "san: dns:alice.example",
+    ] {
+        let line = format!("x-client-cert-{line}");
+        assert!(alice.contains(&line), "{line} in {alice:?}");
+    }
+    let nobody = told(pki.client(None));
+    assert_eq!(nobody, ["x-client-cert-verified: none"]);
+    // On the listener that asks nobody for a certificate.
+    let mut client = mizan.client();
+    client.exchange(format!("GET /told HTTP/1.1\r\nHost: a\r\n{forged}\r\n"));
+    assert!(lines_of(&backend).is_empty(), "{:?}", lines_of(&backend));
+}
+
+/// The lines of the backend's last request that say who the client is, however they are spelt, in lower case.
+fn lines_of(backend: &Backend) -> Vec<String> {
+    let last = backend.recorded().pop().expect("a request").to_lowercase();
+    last.lines()
+        .filter(|line| line.replace('_', "-").starts_with("x-client-cert"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_backend_with_tls_is_probed_and_served_under_its_name_and_ours() {
+    let (pki, other) = (Pki::new(), Pki::new());
+    pki.issue("a");
+    pki.issue("mizan");
+    let backend = Backend::healthy("a");
+    let keys = format!("client_auth = {{ roots = \"{}\" }}", pki.path("ca.pem"));
+    let behind = Mizan::start(&two_listeners(&pki, &keys, &backend));
+    let before = |roots: &Pki| {
+        let tls = format!(
+            "health = {{ path = \"/healthz\", interval = \"2s\", timeout = \"1s\", fall = 1, rise = 1 }}\ntls = {{ roots = \"{}\", server_name = \"a.example\", client_certificate = {} }}",
+            roots.path("ca.pem"),
+            pki.pair("mizan")
+        );
+        Mizan::start(&config("", &tls, &[behind.address2()]))
+    };
+    let right = before(&pki);
+    assert_eq!(right.get("/").status, 200);
+    let lines = lines_of(&backend);
+    let subject = "x-client-cert-subject: cn=mizan".to_owned();
+    assert!(lines.contains(&subject), "{lines:?}");
+    let usable = |mizan: &Mizan| mizan.metric("mizan_backend_usable", "pool=\"api\"");
+    assert_eq!(usable(&right), 1.0);
+    let wrong = before(&other);
+    assert_eq!(wrong.get("/").status, 502);
+    eventually(PATIENCE, "its probes find it down", || {
+        let status = wrong.command(&["status"]);
+        String::from_utf8_lossy(&status.stdout).contains("TLS handshake failed")
+    });
 }

@@ -15,6 +15,7 @@ pub(crate) mod client;
 pub(crate) mod fault_proxy;
 pub(crate) mod load;
 pub(crate) mod mizan;
+pub(crate) mod pki;
 pub(crate) mod process;
 pub(crate) mod wire;
 
@@ -23,6 +24,7 @@ pub(crate) use client::Client;
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use load::{Fate, Load, Plan};
 pub(crate) use mizan::{Mizan, config, full_pipe, pass, pool_of};
+pub(crate) use pki::{Pki, ask_secured};
 pub(crate) use process::ProcessBackend;
 pub(crate) use wire::How;
 

@@ -79,7 +79,7 @@ fn build_one(
     }
     let tls = inputs.tls.pools.get(&**name).cloned();
     let health = match &from.health {
-        Some(health) => Some(health_check(health, tls.as_ref())?),
+        Some(health) => Some(health_check(health, from.protocol, tls.as_ref())?),
         None => None,
     };
     Some(Pool {
@@ -205,7 +205,11 @@ fn config(from: &schema::Pool) -> PoolConfig {
     }
 }
 
-fn health_check(from: &schema::Health, tls: Option<&Arc<ClientTls>>) -> Option<HealthCheck> {
+fn health_check(
+    from: &schema::Health,
+    protocol: schema::Protocol,
+    tls: Option<&Arc<ClientTls>>,
+) -> Option<HealthCheck> {
     let kind = if from.tcp {
         ProbeKind::Tcp
     } else {
@@ -231,6 +235,7 @@ fn health_check(from: &schema::Health, tls: Option<&Arc<ClientTls>>) -> Option<H
         timeout,
         port: from.port,
         tls: tls.filter(|_| from.tls.unwrap_or(true)).cloned(),
+        http2: protocol == schema::Protocol::Http2,
     })
 }
 

@@ -159,16 +159,6 @@ fn protocol(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
             "add `[pool.NAME.tls]`, with `roots` and the like",
         );
     }
-    let speaks_http1 = pool.protocol != Protocol::Http2;
-    if health.path.is_some() && !speaks_http1 && health.port.is_none() {
-        let health_at = at.key("health");
-        cx.warn(
-            &health_at.key("path"),
-            "no_effect",
-            "probes speak HTTP/1.1: backends that speak HTTP/2 alone fail them",
-            "`tcp = true` probes the connection, `port` another port",
-        );
-    }
 }
 
 fn client(cx: &mut Cx<'_>, pool: &Pool, tls: &PoolTls, at: &At<'_>) {

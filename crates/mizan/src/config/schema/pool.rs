@@ -29,7 +29,7 @@ pub(in super::super) struct Pool {
     pub(in super::super) protocol: Protocol,
     /// Limits on HTTP/2, where it is spoken.
     pub(in super::super) http2_limits: PoolHttp2,
-    /// Active checks; unset: none.
+    /// Active checks, in HTTP/2 if `protocol` is; unset: none.
     pub(in super::super) health: Option<Health>,
     /// Passive checks: backends whose answers fail are ejected for a while.
     pub(in super::super) ejection: Ejection,

@@ -26,7 +26,7 @@ impl Meaning for HeaderOrOff {
             return Ok(Self(None));
         }
         let HeaderName(name) = HeaderName::read(text)?;
-        if OF_THE_MESSAGE.contains(&name.as_str()) {
+        if OF_THE_MESSAGE.contains(&name.replace('_', "-").as_str()) {
             return Err(format!(
                 "`{text}` has a meaning of its own, which backends would not get any more"
             ));
@@ -36,7 +36,8 @@ impl Meaning for HeaderOrOff {
 }
 
 /// Headers that say how a message is to be read, where it goes and where it comes from.
-const OF_THE_MESSAGE: [&str; 17] = [
+const OF_THE_MESSAGE: [&str; 25] = [
+    "authorization",
     "connection",
     "content-encoding",
     "content-length",
@@ -45,14 +46,21 @@ const OF_THE_MESSAGE: [&str; 17] = [
     "expect",
     "forwarded",
     "host",
+    "http2-settings",
     "keep-alive",
+    "max-forwards",
+    "proxy-authorization",
+    "proxy-connection",
     "te",
+    "traceparent",
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "via",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-proto",
+    "x-real-ip",
     "x-request-id",
 ];
 

@@ -60,7 +60,9 @@ pub(super) fn compile(
         Protocol::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
     };
     let mut probe_config = config.clone();
-    probe_config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if pool.protocol == Protocol::Auto {
+        probe_config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    }
     probe_config.resumption = Resumption::disabled();
     let sessions = (2 * pool.backends.len()).clamp(SESSIONS.0, SESSIONS.1);
     config.resumption = Resumption::in_memory_sessions(sessions);

@@ -18,6 +18,7 @@ fn verdict(answer: &str, expect: &StatusSet, body: Option<&str>, close: bool) ->
         host: None,
         expect,
         body,
+        http2: false,
     };
     let run = |pieces: Vec<&[u8]>| {
         let mut judge = Judge::new(question);
@@ -244,6 +245,7 @@ fn a_text_beyond_64_kib_is_not_found() {
         host: None,
         expect: &range(200, 399),
         body: Some("ready"),
+        http2: false,
     };
     let mut judge = Judge::new(question);
     assert_eq!(judge.observe(b"HTTP/1.1 200 OK\r\n\r\n"), None);
@@ -261,6 +263,7 @@ fn the_request_names_the_prober_and_the_host() {
         host: None,
         expect: &range(200, 399),
         body: None,
+        http2: false,
     };
     let text = request(question, "10.0.0.1:80");
     assert_eq!(

@@ -89,14 +89,14 @@ fn a_client_certificate_is_shown_to_backends_that_ask() {
 #[test]
 fn the_protocol_is_what_alpn_offers() {
     let pki = Pki::new();
-    for (key, protocol, offered) in [
-        ("http1", Protocol::Http1, vec!["http/1.1"]),
-        ("http2", Protocol::Http2, vec!["h2"]),
-        ("auto", Protocol::Auto, vec!["h2", "http/1.1"]),
+    for (key, protocol, offered, probe) in [
+        ("http1", Protocol::Http1, vec!["http/1.1"], "http/1.1"),
+        ("http2", Protocol::Http2, vec!["h2"], "h2"),
+        ("auto", Protocol::Auto, vec!["h2", "http/1.1"], "http/1.1"),
     ] {
         let text = pool("roots = \"ca.pem\"").replace(
             "[pool.p.tls]",
-            &format!("protocol = \"{key}\"\n[pool.p.tls]"),
+            &format!("protocol = \"{key}\"\nhealth = {{ path = \"/\" }}\n[pool.p.tls]"),
         );
         let pool = clean(&pki, &text).pools["p"].clone();
         assert_eq!(pool.protocol, protocol);
@@ -106,7 +106,9 @@ fn the_protocol_is_what_alpn_offers() {
             config.alpn_protocols.iter().map(text).collect()
         };
         assert_eq!(texts(&tls.config), offered);
-        assert_eq!(texts(&tls.probe_config), ["http/1.1"]);
+        assert_eq!(texts(&tls.probe_config), [probe]);
+        let check = pool.health.as_ref().expect("a check");
+        assert_eq!(check.http2, probe == "h2");
     }
 }
 
