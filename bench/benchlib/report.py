@@ -85,14 +85,20 @@ def bars(measurements, names):
     compare("16k", "nginx", 0.68)
     compare("16k", "relay", 1.12)
     compare("1m", "nginx-64k", 0.60)
+    for point, other, limit in (
+        ("tls", "nginx", 0.95), ("h2tls", "nginx", 1.0), ("h2c", "nginx", 1.0), ("grpc", "envoy", 0.70), ("grpc", "haproxy", 1.0),
+        ("tcp128", "haproxy", 0.85), ("tcp128", "relay", 1.15), ("tcp1m", "haproxy", 0.85), ("tcp1m", "relay", 1.15),
+    ):
+        compare(point, other, limit)
     others = [name for name in names if name not in ("mizan", "relay", "direct")]
-    for point in ("1m", "workers"):
+    for point in ("1m", "workers", "handshake", "resumed"):
         for other in others:
             compare(point, other, 1.0)
     found.append(("workers: spread of the two workers' CPU", median(measurements, "workers", "mizan", "spread"), 0.20))
     found.append(("calls: system calls a request", median(measurements, "calls", "mizan", "calls_request"), 4.3))
     found.append(("log: rise of CPU in %", median(measurements, "log", "mizan", "rise_percent"), 10))
     found.append(("idle: KiB a connection", median(measurements, "idle", "mizan", "kib_connection"), 1.3))
+    found.append(("idletls: KiB a connection", median(measurements, "idletls", "mizan", "kib_connection"), 10))
     found.append(("upload: growth in MiB", median(measurements, "upload", "mizan", "growth_mib"), 8))
     found.append(("rest-10000: % of a core", median(measurements, "rest-10000", "mizan", "core_percent"), 5))
     found.append(("reload: p99 in the second of a reload ÷ before", median(measurements, "reload", "mizan", "times"), 2))

@@ -14,7 +14,8 @@ import time
 from . import peers, procfs
 
 PROXY_CPU, LOAD_CPU = 0, 1
-TOOLS = ["backend", "relay", "rate", "hold"]
+OPENSSL = ["-lssl", "-lcrypto"]
+TOOLS = {"backend": [], "relay": [], "rate": [], "hold": OPENSSL, "handshake": OPENSSL}
 
 
 class BenchError(Exception):
@@ -29,12 +30,12 @@ def build_tools():
     """Compiles tools/*.c where they are newer than their programs."""
     os.makedirs(os.path.join(peers.OUT, "bin"), exist_ok=True)
     folder = os.path.join(peers.BENCH, "tools")
-    header = os.path.getmtime(os.path.join(folder, "net.h"))
-    for name in TOOLS:
+    headers = max(os.path.getmtime(os.path.join(folder, name)) for name in os.listdir(folder) if name.endswith(".h"))
+    for name, libraries in TOOLS.items():
         source = os.path.join(folder, name + ".c")
-        newest = max(header, os.path.getmtime(source))
+        newest = max(headers, os.path.getmtime(source))
         if not os.path.exists(tool(name)) or os.path.getmtime(tool(name)) < newest:
-            subprocess.run([os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wno-unused-function", "-o", tool(name), source], check=True)
+            subprocess.run([os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wno-unused-function", "-o", tool(name), source, *libraries], check=True)
 
 
 def place(cpu):
@@ -77,11 +78,12 @@ def stop(process):
 
 @contextlib.contextmanager
 def backends(pinned, many=False):
+    """The HTTP/1.1 backends; the processes that they are."""
     ports = [f"any:{peers.MANY_PORT}"] if many else [str(port) for port in peers.BACKEND_PORTS]
     process = subprocess.Popen([tool("backend"), str(peers.COUNT_PORT), *ports], preexec_fn=place(LOAD_CPU if pinned else None))
     try:
         wait_for_port(peers.COUNT_PORT, process)
-        yield process
+        yield [process.pid]
     finally:
         stop(process)
 
@@ -89,15 +91,15 @@ def backends(pinned, many=False):
 class Running:
     """A started proxy."""
 
-    def __init__(self, peer, names, pinned=True, workers=1, log=False, checks=False, addresses=None):
-        self.peer, self.pinned = peer, pinned
+    def __init__(self, peer, names, pinned=True, workers=1, log=False, checks=False, addresses=None, front="http"):
+        self.peer, self.pinned, self.front = peer, pinned, front
         self.port = peers.port_of(peer.name, names)
         self.folder = os.path.join(peers.OUT, "run", peer.name)
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)
         os.chmod(self.folder, 0o777)     # nginx's workers drop their rights
-        addresses = addresses or [f"127.0.0.1:{port}" for port in peers.BACKEND_PORTS]
-        argv, environment = peers.render(peer, self.folder, self.port, workers, addresses, log, checks)
+        addresses = addresses or [f"127.0.0.1:{port}" for port in (peers.GRPC_PORTS if front == "grpc" else peers.BACKEND_PORTS)]
+        argv, environment = peers.render(peer, self.folder, self.port, workers, addresses, log, checks, front)
         self.log = os.path.join(self.folder, "log")
         output = open(self.log, "w")
         cpu = PROXY_CPU if pinned else None
@@ -126,46 +128,11 @@ class Running:
         self.stop()
 
 
-def verify(running):
-    """A proxy that answers wrongly has no figures: right bytes, and every backend used."""
-    seen = set()
-    for _ in range(6):
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
-        for size in (128, 16384):
-            connection.request("GET", f"/{size}")
-            response = connection.getresponse()
-            body = response.read()
-            if response.status != 200 or body != b"m" * size:
-                raise BenchError(f"{running.peer.name}: /{size} gave {response.status} and {len(body)} bytes")
-            seen.add(response.headers["X-Backend"])
-        connection.close()
-    if len(seen) != len(peers.BACKEND_PORTS):
-        raise BenchError(f"{running.peer.name}: only backends {sorted(seen)} were used")
-
-
 def backend_requests():
     """Requests that the backends have answered so far."""
     connection = http.client.HTTPConnection("127.0.0.1", peers.COUNT_PORT, timeout=10)
     connection.request("GET", "/")
     return sum(json.loads(connection.getresponse().read())["requests"])
-
-
-def load(argv, pinned, timeout):
-    """Runs a load generator and returns what it printed."""
-    done = subprocess.run(argv, preexec_fn=place(LOAD_CPU if pinned else None), stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
-    if done.returncode != 0:
-        raise BenchError(f"{argv[0]} ended with {done.returncode}: {done.stdout[-500:]}")
-    return done.stdout
-
-
-def wrk(port, path, connections, seconds, pinned, threads=1):
-    text = load(["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", os.path.join(peers.BENCH, "wrk.lua"),
-                 f"http://127.0.0.1:{port}{path}"], pinned, seconds + 30)
-    result = next((line for line in text.splitlines() if line.startswith("RESULT ")), None)
-    if not result:
-        raise BenchError(f"wrk said nothing: {text[-500:]}")
-    return json.loads(result.removeprefix("RESULT "))
 
 
 def say(*words):

@@ -5,6 +5,7 @@
  *
  *   GET  /SIZE       SIZE bytes; 128 if it is no number (so /healthz works)
  *   POST /...        takes the body (Content-Length) and answers 2 bytes
+ *   GET  with Upgrade: websocket   for the sample key of RFC 6455 §1.3; then one frame, "hello", for whatever comes
  *   GET on COUNT_PORT   {"requests":[per port...]}
  */
 #include "net.h"
@@ -19,7 +20,7 @@ struct port {
 struct peer {
     struct port *port;          /* NULL: this is a listener, and `listener` says whose */
     struct port *listener;
-    int fd, closing, waits_to_send;
+    int fd, closing, waits_to_send, websocket;
     uint64_t upload_left;       /* bytes of a request body still to come */
     size_t have;                /* bytes of request heads in `in` */
     size_t head_length, body_length, sent;
@@ -81,6 +82,18 @@ static int answer(struct peer *peer, size_t length)
     return send_answer(peer);
 }
 
+/* The key is taken for the RFC's own: its answer is known without SHA-1. */
+static int answer_websocket(struct peer *peer)
+{
+    peer->port->requests++;
+    peer->websocket = 1;
+    peer->body_length = 0;
+    peer->head_length = (size_t)snprintf(peer->head, sizeof peer->head,
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n");
+    return send_answer(peer);
+}
+
 static void answer_counts(struct peer *peer)
 {
     char text[1024];
@@ -110,6 +123,10 @@ static int request(struct peer *peer, char *end)
         size = 128;
     peer->closing = strcasestr(peer->in, "\r\nconnection: close") != NULL
         || (strstr(peer->in, " HTTP/1.0") && !strcasestr(peer->in, "\r\nconnection: keep-alive"));
+    if (strcasestr(peer->in, "\r\nupgrade: websocket")) {
+        peer->have = 0;         /* no frame can have come before the 101 */
+        return answer_websocket(peer);
+    }
     length = strcasestr(peer->in, "\r\ncontent-length:");
     peer->upload_left = length ? strtoull(length + 17, NULL, 10) : 0;
     memmove(peer->in, peer->in + used, peer->have - used);
@@ -126,7 +143,7 @@ static int request(struct peer *peer, char *end)
 /* Answers all whole requests at hand, as far as the socket takes it. -1: gone. */
 static int requests(struct peer *peer)
 {
-    while (peer->upload_left == 0 && peer->head_length == 0) {
+    while (peer->upload_left == 0 && peer->head_length == 0 && !peer->websocket) {
         char *end;
         peer->in[peer->have] = 0;
         end = memmem(peer->in, peer->have, "\r\n\r\n", 4);
@@ -141,7 +158,11 @@ static int requests(struct peer *peer)
 static int readable(struct peer *peer)
 {
     ssize_t n;
-    if (peer->upload_left > 0) {
+    if (peer->websocket) {
+        n = recv(peer->fd, scratch, SCRATCH, 0);
+        if (n > 0 && send(peer->fd, "\x81\x05hello", 7, 0) != 7)
+            return -1;
+    } else if (peer->upload_left > 0) {
         size_t want = peer->upload_left < SCRATCH ? (size_t)peer->upload_left : SCRATCH;
         n = recv(peer->fd, scratch, want, 0);
         if (n > 0 && (peer->upload_left -= (uint64_t)n) == 0)
