@@ -83,14 +83,12 @@ pub(super) fn code_of(reason: Reason, status: u16) -> u32 {
 }
 
 /// The status of HTTP that says what a call's end says of its backend. Errors of the application's own making
-/// (`NOT_FOUND`, `ALREADY_EXISTS`, …) are answers like any other.
+/// (`NOT_FOUND`, `ALREADY_EXISTS`, …) are answers like any other, and so is what a client can bring about by itself: a
+/// method that nobody has, a deadline that nobody could meet.
 pub(super) fn http_status(code: u32) -> u16 {
     match code {
         // UNKNOWN, INTERNAL, DATA_LOSS
         2 | 13 | 15 => 500,
-        4 => 504,
-        8 => 429,
-        12 => 501,
         14 => 503,
         _ => 200,
     }
@@ -116,6 +114,6 @@ mod tests {
     #[test]
     fn only_what_the_backend_is_to_blame_for_counts_against_it() {
         let blamed: Vec<u32> = (0..=16).filter(|code| http_status(*code) >= 500).collect();
-        assert_eq!(blamed, [2, 4, 12, 13, 14, 15]);
+        assert_eq!(blamed, [2, 13, 14, 15]);
     }
 }
