@@ -21,3 +21,4 @@ mod io;
 mod outflow;
 mod ping;
 pub(super) mod server;
+mod websocket;

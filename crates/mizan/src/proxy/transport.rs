@@ -3,6 +3,7 @@
 use super::http2::client::ClientStream;
 use super::http2::grpc_web::Spelling;
 use super::http2::server::ServerStream;
+use super::plan::Upgrade;
 use super::socket::{HangUp, Socket};
 use super::tls::Tls;
 use std::io::{self, IoSlice};
@@ -101,7 +102,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.shut_write(),
             Self::Tls(tls) => tls.shut_write(),
-            Self::FromClient(_) | Self::ToBackend(_) => {}
+            Self::FromClient(stream) => stream.shut_write(),
+            Self::ToBackend(stream) => stream.shut_write(),
         }
     }
 
@@ -156,6 +158,14 @@ impl Transport {
         match self {
             Self::Tls(tls) => tls.sent(),
             _ => 0,
+        }
+    }
+
+    /// Whether an upgrade to `protocol` can go over it.
+    pub(super) fn takes(&self, upgrade: Upgrade) -> bool {
+        match self {
+            Self::ToBackend(stream) => upgrade == Upgrade::WebSocket && stream.takes_websocket(),
+            _ => true,
         }
     }
 

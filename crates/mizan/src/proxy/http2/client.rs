@@ -8,6 +8,7 @@ use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
 use super::ping::Pinger;
+use super::websocket::Asked;
 use crate::h1::line::Lines;
 use crate::h1::{FIELDS_MAX, Framing, request};
 use crate::snapshot::Pool;
@@ -126,6 +127,7 @@ impl Shared {
             secure: self.secure,
             to_head: false,
             web: None,
+            asked: None,
             is_refused: false,
             _open: OpenStream(Rc::clone(&self.state)),
         })
@@ -161,6 +163,8 @@ pub(in super::super) struct ClientStream {
     to_head: bool,
     /// The client is one of gRPC-Web.
     web: Option<Spelling>,
+    /// The client asks for a WebSocket.
+    asked: Option<Asked>,
     /// The backend said that it has not looked at the request.
     is_refused: bool,
     _open: OpenStream,
@@ -185,6 +189,19 @@ enum From {
 }
 
 impl ClientStream {
+    /// Whether the backend takes an upgrade to a WebSocket (RFC 8441 §3).
+    pub(in super::super) fn takes_websocket(&self) -> bool {
+        matches!(&self.to, To::Head(sender) if sender.is_extended_connect_protocol_enabled())
+    }
+
+    /// Ends a tunnel's way to the backend.
+    pub(in super::super) fn shut_write(&mut self) {
+        if let To::Body(outflow) = &mut self.to {
+            outflow.finish();
+            self.end();
+        }
+    }
+
     /// The call is to reach the backend as one of gRPC.
     pub(in super::super) fn translate(&mut self, web: Spelling) {
         self.web = Some(web);
@@ -260,6 +277,15 @@ impl ClientStream {
             Err(error) => return Poll::Ready(Err(self.broken(error))),
         };
         let mut head = Vec::with_capacity(512);
+        if let Some(asked) = &self.asked
+            && parts.status.is_success()
+        {
+            asked
+                .write_accepted(&mut head, &mut parts)
+                .map_err(io::Error::other)?;
+            self.from = From::Body(Inflow::new(head, Some(frames), false));
+            return Poll::Ready(Ok(()));
+        }
         let ends = frames.is_end_stream();
         if let Some(web) = self.web {
             web.from_grpc(&mut parts.headers);
@@ -304,7 +330,9 @@ impl ClientStream {
         if let Some(web) = self.web {
             web.to_grpc(request.headers_mut());
         }
-        let ends = matches!(head.framing, Framing::None | Framing::Length(0));
+        self.asked = Asked::of(&head, &mut request);
+        let is_tunnel = self.asked.is_some();
+        let ends = matches!(head.framing, Framing::None | Framing::Length(0)) && !is_tunnel;
         let sent = sender.send_request(request, ends);
         let (response, frames) = match sent {
             Ok(sent) => sent,
@@ -317,7 +345,12 @@ impl ClientStream {
         };
         self.to_head = head.method == b"HEAD";
         self.from = From::Head(response, Vec::new());
-        let outflow = Outflow::new(frames, head.framing).spelt(self.web);
+        let framing = if is_tunnel {
+            Framing::UntilClose
+        } else {
+            head.framing
+        };
+        let outflow = Outflow::new(frames, framing).spelt(self.web);
         self.to = if ends {
             To::Ended(outflow)
         } else {

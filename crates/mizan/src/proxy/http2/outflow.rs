@@ -54,6 +54,15 @@ impl Outflow {
         self.frames.send_reset(reason);
     }
 
+    /// The end of a body that only its end delimits.
+    pub(super) fn finish(&mut self) {
+        if matches!(self.body, Body::UntilClose) {
+            self.body = Body::Done;
+            // What is broken has ended already.
+            let _ = self.send(b"", true);
+        }
+    }
+
     /// Sends some of `bytes`, as far as the peer's window allows.
     pub(super) fn poll_write(
         &mut self,

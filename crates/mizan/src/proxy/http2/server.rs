@@ -9,6 +9,7 @@ use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
 use super::ping::Pinger;
+use super::websocket;
 use crate::clock;
 use crate::h1::line::Lines;
 use crate::h1::{Framing, response};
@@ -79,6 +80,7 @@ fn builder(listener: &Listener) -> h2::server::Builder {
         .max_frame_size(16 << 10)
         .max_header_list_size(u32::try_from(listener.limits.head_bytes_max).unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER)
+        .enable_connect_protocol()
         .max_pending_accept_reset_streams(settings.resets_pending_max)
         .max_concurrent_reset_streams(settings.resets_pending_max);
     builder
@@ -193,11 +195,16 @@ fn spawn(
     worker: &Rc<Worker>,
     (life, request, respond): (&Life, Request<RecvStream>, SendResponse<Bytes>),
 ) {
-    let (parts, frames) = request.into_parts();
+    let (mut parts, frames) = request.into_parts();
     let ends = frames.is_end_stream();
     let mut head = worker.buffers.small();
-    let written = head.write(|out| convert::write_request(out, &parts, ends));
-    let is_chunked = !ends && !parts.headers.contains_key(http::header::CONTENT_LENGTH);
+    let is_websocket = websocket::is_asked_for(&parts);
+    let written = head.write(|out| match is_websocket {
+        true => websocket::write_request(out, &mut parts),
+        false => convert::write_request(out, &parts, ends),
+    });
+    let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);
+    let is_chunked = !ends && !has_length && !is_websocket;
     let stream = ServerStream {
         inflow: Inflow::new(Vec::new(), (!ends).then_some(frames), is_chunked),
         out: Out::Head(respond),
@@ -291,7 +298,15 @@ impl ServerStream {
         let mut lines = Lines::new();
         let head = response::parse(bytes, &mut lines, self.to_head).map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        let response = convert::response(&head).map_err(io::Error::other)?;
+        let mut response = convert::response(&head).map_err(io::Error::other)?;
+        if head.status == 101 {
+            websocket::accept(&mut response);
+            let frames = respond
+                .send_response(response, false)
+                .map_err(inflow::broken)?;
+            self.out = Out::Body(Outflow::new(frames, Framing::UntilClose));
+            return Ok(head.bytes.len());
+        }
         if head.status < 200 {
             respond
                 .send_informational(response)
@@ -314,6 +329,14 @@ impl ServerStream {
     fn end(&mut self) {
         if let Out::Body(outflow) = std::mem::replace(&mut self.out, Out::Ended(None)) {
             self.out = Out::Ended(Some(outflow));
+        }
+    }
+
+    /// Ends a tunnel's way to the client.
+    pub(in super::super) fn shut_write(&mut self) {
+        if let Out::Body(outflow) = &mut self.out {
+            outflow.finish();
+            self.end();
         }
     }
 
