@@ -15,6 +15,7 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+pub mod client_hello;
 pub mod clock;
 pub mod config;
 pub mod h1;
@@ -22,5 +23,6 @@ pub mod lab;
 pub mod lack;
 pub mod prober;
 pub mod proxy;
+pub mod proxy_protocol;
 pub mod snapshot;
 pub mod telemetry;

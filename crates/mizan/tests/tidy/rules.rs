@@ -43,13 +43,22 @@ pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("telemetry", &["snapshot"]),
     ("snapshot", &[]),
+    ("client_hello", &[]),
     ("clock", &[]),
     ("h1", &[]),
     ("lack", &[]),
+    ("proxy_protocol", &[]),
 ];
 
 /// Modules that any module may name, `snapshot` and the leaves themselves apart.
-pub(crate) const LEAVES: &[&str] = &["clock", "h1", "lack", "telemetry"];
+pub(crate) const LEAVES: &[&str] = &[
+    "client_hello",
+    "clock",
+    "h1",
+    "lack",
+    "proxy_protocol",
+    "telemetry",
+];
 
 pub(crate) const FILE_LINES_MAX: usize = 600;
 pub(crate) const FUNCTION_LINES_MAX: usize = 70;
@@ -72,7 +81,15 @@ const BANNED_WORDS: &[&str] = &[
 
 /// Whether `module` may name `other`.
 fn may_name(module: &str, other: &str) -> bool {
-    let bare = ["clock", "h1", "lack", "snapshot"].contains(&module);
+    let bare = [
+        "client_hello",
+        "clock",
+        "h1",
+        "lack",
+        "proxy_protocol",
+        "snapshot",
+    ]
+    .contains(&module);
     let leaf = LEAVES.contains(&other) && !bare && !(module == "telemetry" && other != "clock");
     let listed = MAY_NAME
         .iter()
