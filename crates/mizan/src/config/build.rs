@@ -14,7 +14,7 @@ use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Listener, MinRate,
-    Networks, Settings, Snapshot,
+    Networks, Passthrough, Protocol, ProxyHeader, Settings, Snapshot,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -148,6 +148,8 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
             send: timeouts.send.value.0,
             idle: timeouts.idle.value.0,
             half_close: timeouts.half_close.value.0,
+            tunnel_idle: timeouts.tunnel_idle.value.0,
+            tunnel: timeouts.tunnel.value.0,
         },
         min_rate: MinRate {
             upload_bytes_per_second: rate.upload.value.0,
@@ -157,6 +159,27 @@ fn listener(index: usize, from: &schema::Listener) -> Option<Arc<Listener>> {
         requests_per_connection_max: from.requests_per_connection_max,
         upstream_header: from.upstream_header,
         tls: None,
+        protocol: protocol(from)?,
+        proxy_header: from.proxy_protocol.as_ref().map(|from| ProxyHeader {
+            from: networks(&from.from),
+            timeout: from.timeout.value.0,
+        }),
+    }))
+}
+
+fn protocol(from: &schema::Listener) -> Option<Protocol> {
+    if from.protocol == schema::Protocol::Http {
+        return Some(Protocol::Http);
+    }
+    let mut names = Vec::new();
+    for sni in &from.sni {
+        let pool: Arc<str> = Arc::from(sni.pool.as_deref()?);
+        let hosts = sni.names.as_slice().iter();
+        names.extend(hosts.map(|host| (host.value.clone(), Arc::clone(&pool))));
+    }
+    Some(Protocol::Tcp(Passthrough {
+        names,
+        pool: from.pool.as_deref().map(Arc::from),
     }))
 }
 

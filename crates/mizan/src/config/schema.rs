@@ -7,8 +7,10 @@ mod listener;
 mod pool;
 mod route;
 
-pub(super) use listener::Listener;
-pub(super) use pool::{Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Retry, Statuses};
+pub(super) use listener::{Listener, Protocol};
+pub(super) use pool::{
+    Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, ProxyVersion, Retry, Statuses,
+};
 pub(super) use route::{
     ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,
 };

@@ -22,6 +22,8 @@ const READ_BYTES: usize = 1024;
 /// What is asked, and what passes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question<'a> {
+    /// What goes before the request.
+    pub(super) first: &'a [u8],
     /// Origin-form target.
     pub(super) path: &'a str,
     /// `Host`; the address if not given.
@@ -68,7 +70,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     stream
-        .write_all(request.as_bytes())
+        .write_all(&[question.first, request.as_bytes()].concat())
         .await
         .map_err(|error| Fault::io("write", &error))?;
     let mut judge = Judge::new(question);

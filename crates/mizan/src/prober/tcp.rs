@@ -6,18 +6,33 @@ use socket2::SockRef;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A TCP (or Unix) connect.
-pub(super) async fn probe(address: &Address) -> Result<(), Fault> {
+/// A TCP (or Unix) connect; `first` is sent, too, if the backend waits for that much.
+pub(super) async fn probe(address: &Address, first: &[u8]) -> Result<(), Fault> {
     match address {
         Address::Ip(address) => {
-            let stream = connect(*address).await?;
-            reset_on_close(&stream);
+            let mut stream = connect(*address).await?;
+            send(&mut stream, first).await?;
+            // A reset on the heels of a header would make an error of it in the backend's log.
+            if first.is_empty() {
+                reset_on_close(&stream);
+            }
         }
-        Address::Unix(path) => drop(connect_unix(path).await?),
+        Address::Unix(path) => {
+            let mut stream = connect_unix(path).await?;
+            send(&mut stream, first).await?;
+        }
     }
     Ok(())
+}
+
+async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), Fault> {
+    stream
+        .write_all(bytes)
+        .await
+        .map_err(|error| Fault::io("write", &error))
 }
 
 /// Has the connection be reset rather than closed: its verdict is there, nobody reads on, and a prober of thousands of

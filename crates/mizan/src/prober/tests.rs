@@ -23,6 +23,7 @@ fn check(kind: ProbeKind) -> HealthCheck {
         jitter: 0.1,
         timeout: Duration::from_secs(5),
         port: None,
+        proxy_protocol: None,
     }
 }
 
@@ -72,6 +73,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         hash_key: None,
         health,
         tls: None,
+        proxy_protocol: None,
         timeouts: UpstreamTimeouts {
             connect: zero,
             response_header: zero,

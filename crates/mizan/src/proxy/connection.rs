@@ -6,10 +6,13 @@
 use super::buffer::Buffer;
 use super::exchange;
 use super::listen::{Accepted, Counted};
+use super::proxy_header;
+use super::tcp;
 use super::timer::Timer;
 use super::transport::Transport;
 use super::worker::Worker;
-use crate::snapshot::Listener;
+use crate::proxy_protocol::Peers;
+use crate::snapshot::{Listener, Protocol};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -36,6 +39,8 @@ pub(super) struct Downstream {
     pub(super) listener: Arc<Listener>,
     pub(super) requests: u64,
     peer: Option<SocketAddr>,
+    /// What the client connected to, where a PROXY header says so.
+    destination: Option<Box<SocketAddr>>,
     /// Made for a burst, gone with it.
     peer_text: Option<Box<PeerText>>,
     /// When an idle connection is closed.
@@ -84,6 +89,7 @@ impl Downstream {
             listener,
             requests: 0,
             peer,
+            destination: None,
             peer_text: None,
             idle_until_ms: 0,
         })
@@ -96,6 +102,24 @@ impl Downstream {
 
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// What the client connected to; `None`: a Unix socket.
+    pub(super) fn destination(&self) -> Option<SocketAddr> {
+        let told = self.destination.as_deref().copied();
+        told.or_else(|| self.transport.local_address())
+    }
+
+    /// The peer speaks for another: that one is the client from here on.
+    pub(super) fn speaks_for(&mut self, peers: Peers) {
+        if let Peers::Known {
+            source,
+            destination,
+        } = peers
+        {
+            self.peer = Some(source);
+            self.destination = Some(Box::new(destination));
+        }
     }
 
     pub(super) fn peer_address(&self) -> Option<IpAddr> {
@@ -148,6 +172,15 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
     Some(async move {
         // Counted until the end, however that comes.
         let _open = &open;
+        if down.listener.wants_proxy_header(down.peer_address()) {
+            if !Box::pin(proxy_header::read(&mut down, &worker)).await {
+                return;
+            }
+            down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
+        }
+        if let Protocol::Tcp(_) = down.listener.protocol {
+            return Box::pin(tcp::serve(&mut down, &worker)).await;
+        }
         loop {
             down.timer.set_at(down.idle_until_ms);
             if !wait_readable(&mut down).await {

@@ -184,7 +184,7 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
 }
 
 /// The snapshot for this request, and whether the listener is no longer in it.
-fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
+pub(super) fn settle(down: &mut Downstream, worker: &Rc<Worker>) -> (Rc<InForce>, bool) {
     let in_force = worker.in_force();
     let listeners = &in_force.snapshot.listeners;
     if listeners

@@ -5,6 +5,7 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
 use super::plan::{self, Plan};
+use super::proxy_header;
 use super::queue;
 use super::record::Record;
 use super::relay;
@@ -39,17 +40,17 @@ pub(super) struct Request<'s> {
 
 /// Backends that were tried.
 #[derive(Default)]
-struct Tried {
+pub(super) struct Tried {
     ids: [u64; TRIES_MAX],
     count: usize,
 }
 
 impl Tried {
-    fn ids(&self) -> &[u64] {
+    pub(super) fn ids(&self) -> &[u64] {
         &self.ids[..self.count]
     }
 
-    fn note(&mut self, backend: &Backend) {
+    pub(super) fn note(&mut self, backend: &Backend) {
         if self.count < TRIES_MAX {
             self.ids[self.count] = backend.id();
             self.count += 1;
@@ -288,7 +289,8 @@ async fn connect<'c>(
             .deadline_after(request.pool.timeouts.connect)
             .min(request.deadlines.request_ms),
     );
-    let connected = upstream::connect(backend, &down.timer).await;
+    let first = proxy_header::written(request.pool.proxy_protocol, down);
+    let connected = upstream::connect(backend, &down.timer, &first).await;
     if connected.is_err() && request.deadlines.request_ms <= down.timer.now_ms() {
         // The request ran out of time, which says nothing of this backend.
         return Err(Reason::ClientTimeout);
@@ -305,9 +307,16 @@ async fn connect<'c>(
 
 /// A backend's place for one request; whoever waits for one is woken when it is given back.
 pub(super) struct Held<'p> {
-    claim: Claim,
+    pub(super) claim: Claim,
     // Dropped after `claim`: fields go in their order.
     _wake: Wake<'p>,
+}
+
+impl<'p> Held<'p> {
+    pub(super) fn new(claim: Claim, pool: &'p Pool) -> Self {
+        let _wake = Wake(&pool.waiters);
+        Self { claim, _wake }
+    }
 }
 
 struct Wake<'p>(&'p Waiters);
@@ -333,8 +342,7 @@ async fn pick<'s>(
             hash: request.plan.hash,
             tried,
         })?;
-        let _wake = Wake(&pool.waiters);
-        Ok((Held { claim, _wake }, now))
+        Ok((Held::new(claim, pool), now))
     };
     // Who came first is served first.
     let first = match pool.waiters.count() {
@@ -416,7 +424,7 @@ fn has_budget(failed: &Failed, pool: &Pool) -> bool {
 }
 
 /// The first further try goes to another backend at once; later ones wait, with full jitter.
-async fn back_off(pool: &Pool, tries: u32) {
+pub(super) async fn back_off(pool: &Pool, tries: u32) {
     if tries < 2 || pool.retry.backoff.is_zero() {
         return;
     }
@@ -425,7 +433,7 @@ async fn back_off(pool: &Pool, tries: u32) {
     tokio::time::sleep(most.mul_f64(part)).await;
 }
 
-fn unreached(reason: Reason) -> Option<Cause> {
+pub(super) fn unreached(reason: Reason) -> Option<Cause> {
     match reason {
         Reason::NoBackend => Some(Cause::NoBackend),
         Reason::QueueFull | Reason::QueueTimeout => Some(Cause::QueueFull),
@@ -439,7 +447,7 @@ fn unreached(reason: Reason) -> Option<Cause> {
     }
 }
 
-fn retry_cause(reason: Reason) -> RetryCause {
+pub(super) fn retry_cause(reason: Reason) -> RetryCause {
     match reason {
         Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
             RetryCause::ConnectRefused

@@ -2,6 +2,7 @@
 
 use super::socket::{HangUp, Socket};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -82,6 +83,13 @@ impl Transport {
         match self {
             Self::Plain(socket @ Socket::Tcp(_)) => Some(socket),
             Self::Plain(Socket::Unix(_)) => None,
+        }
+    }
+
+    /// The socket's own address; `None`: a Unix socket.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Plain(socket) => socket.local_address(),
         }
     }
 

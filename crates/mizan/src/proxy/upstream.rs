@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 
 /// Between two looks through the idle connections, in ms.
@@ -92,6 +93,13 @@ impl Upstreams {
         None
     }
 
+    /// Begins a try at `backend` on a connection of its own.
+    pub(super) fn begin(&self, pool: &Pool, backend: &Backend) {
+        let mut backends = self.backends.borrow_mut();
+        let known = self.known(&mut backends, pool, backend);
+        known.counted.requests.add(1);
+    }
+
     /// A try at `backend` has failed, or was answered with a status of 500 or more.
     pub(super) fn failed(&self, pool: &Pool, backend: &Backend) {
         let mut backends = self.backends.borrow_mut();
@@ -103,7 +111,10 @@ impl Upstreams {
 
     /// Keeps a connection whose last exchange has ended cleanly, if there is room for it.
     pub(super) fn put(&self, mut up: Upstream<'_>, pool: &Pool, now_ms: u64) {
-        if self.count.get() >= self.count_max || pool.keepalive.idle_timeout.is_zero() {
+        // A PROXY header holds for the whole connection: it can serve no other client.
+        let is_one_clients = pool.proxy_protocol.is_some();
+        let is_full = self.count.get() >= self.count_max;
+        if is_one_clients || is_full || pool.keepalive.idle_timeout.is_zero() {
             return;
         }
         let mut backends = self.backends.borrow_mut();
@@ -178,18 +189,28 @@ impl Upstream<'_> {
     }
 }
 
-/// Connects to `backend`; `timer` bounds it.
+/// Connects to `backend` and sends `first`, which goes before anything else; `timer` bounds it.
 ///
 /// # Errors
 /// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`], [`Reason::NoResources`] or [`Reason::ConnectError`].
-pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transport, Reason> {
+pub(super) async fn connect(
+    backend: &Backend,
+    timer: &Timer,
+    first: &[u8],
+) -> Result<Transport, Reason> {
     let connecting = async {
         match backend.address() {
-            Address::Ip(address) => TcpStream::connect(address).await.map(|stream| {
+            Address::Ip(address) => {
+                let mut stream = TcpStream::connect(address).await?;
                 let _ = stream.set_nodelay(true);
-                Transport::from(stream)
-            }),
-            Address::Unix(path) => UnixStream::connect(path).await.map(Transport::from),
+                stream.write_all(first).await?;
+                Ok(Transport::from(stream))
+            }
+            Address::Unix(path) => {
+                let mut stream = UnixStream::connect(path).await?;
+                stream.write_all(first).await?;
+                Ok(Transport::from(stream))
+            }
         }
     };
     let result = tokio::select! {
@@ -197,7 +218,7 @@ pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Transpor
         result = connecting => result,
         () = timer.expired() => return Err(Reason::ConnectTimeout),
     };
-    result.map_err(|error| match error.kind() {
+    result.map_err(|error: io::Error| match error.kind() {
         // A Unix socket's path that is gone is a backend that does not listen.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
         io::ErrorKind::TimedOut => Reason::ConnectTimeout,

@@ -30,6 +30,8 @@ pub struct Pool {
     pub health: Option<HealthCheck>,
     /// TLS towards its backends; `None`: plain.
     pub tls: Option<Arc<ClientTls>>,
+    /// The PROXY header that begins each connection to a backend; `None`: none.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Time-outs towards backends.
     pub timeouts: UpstreamTimeouts,
     /// Retry rule.
@@ -226,6 +228,17 @@ pub struct HealthCheck {
     pub timeout: Duration,
     /// Port to probe instead of the backend's.
     pub port: Option<u16>,
+    /// The PROXY header that begins a probe of the backend's own port, as the pool's connections have it.
+    pub proxy_protocol: Option<ProxyVersion>,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// One line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// What a probe does.

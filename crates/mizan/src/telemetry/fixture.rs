@@ -5,7 +5,7 @@ use crate::snapshot::route::{
 };
 use crate::snapshot::{
     Bind, ClientTimeouts, DrainSettings, HeadLimits, Keepalive, Listener, MinRate, Networks, Pool,
-    Queue, Retry, RetryOn, Settings, Snapshot, UpstreamTimeouts,
+    Protocol, Queue, Retry, RetryOn, Settings, Snapshot, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::time::Instant;
@@ -74,6 +74,8 @@ fn listener(name: &str, index: usize) -> Listener {
             send: Duration::from_secs(30),
             idle: Duration::from_secs(75),
             half_close: Duration::from_secs(1),
+            tunnel_idle: Duration::from_secs(3600),
+            tunnel: Duration::ZERO,
         },
         min_rate: MinRate {
             upload_bytes_per_second: 256,
@@ -83,6 +85,8 @@ fn listener(name: &str, index: usize) -> Listener {
         requests_per_connection_max: None,
         upstream_header: false,
         tls: None,
+        protocol: Protocol::Http,
+        proxy_header: None,
     }
 }
 
@@ -123,6 +127,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         hash_key: None,
         health: None,
         tls: None,
+        proxy_protocol: None,
         timeouts: UpstreamTimeouts {
             connect: Duration::from_secs(1),
             response_header: Duration::from_secs(30),

@@ -7,8 +7,8 @@ use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
-    Configured, HealthCheck, Keepalive, Pool, ProbeKind, Queue, Retry, RetryOn, StatusSet,
-    UpstreamTimeouts,
+    Configured, HealthCheck, Keepalive, Pool, ProbeKind, ProxyVersion, Queue, Retry, RetryOn,
+    StatusSet, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
@@ -78,7 +78,7 @@ fn build_one(
         }
     }
     let health = match &from.health {
-        Some(health) => Some(health_check(health)?),
+        Some(health) => Some(health_check(health, from.proxy_protocol)?),
         None => None,
     };
     Some(Pool {
@@ -94,6 +94,7 @@ fn build_one(
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
         tls: None,
+        proxy_protocol: from.proxy_protocol.map(proxy_version),
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,
         keepalive: Keepalive {
@@ -198,7 +199,17 @@ fn config(from: &schema::Pool) -> PoolConfig {
     }
 }
 
-fn health_check(from: &schema::Health) -> Option<HealthCheck> {
+fn proxy_version(from: schema::ProxyVersion) -> ProxyVersion {
+    match from {
+        schema::ProxyVersion::V1 => ProxyVersion::V1,
+        schema::ProxyVersion::V2 => ProxyVersion::V2,
+    }
+}
+
+fn health_check(
+    from: &schema::Health,
+    proxy_protocol: Option<schema::ProxyVersion>,
+) -> Option<HealthCheck> {
     let kind = if from.tcp {
         ProbeKind::Tcp
     } else {
@@ -223,6 +234,7 @@ fn health_check(from: &schema::Health) -> Option<HealthCheck> {
         jitter: from.jitter,
         timeout,
         port: from.port,
+        proxy_protocol: proxy_protocol.map(proxy_version),
     })
 }
 

@@ -14,6 +14,7 @@ fn range(low: u16, high: u16) -> StatusSet {
 /// The verdict on `answer`, in one piece and byte by byte; they must agree. `close` ends the connection behind it.
 fn verdict(answer: &str, expect: &StatusSet, body: Option<&str>, close: bool) -> Option<Verdict> {
     let question = Question {
+        first: b"",
         path: "/healthz",
         host: None,
         expect,
@@ -240,6 +241,7 @@ fn a_text_that_straddles_chunks_is_found() {
 #[test]
 fn a_text_beyond_64_kib_is_not_found() {
     let question = Question {
+        first: b"",
         path: "/",
         host: None,
         expect: &range(200, 399),
@@ -257,6 +259,7 @@ fn a_text_beyond_64_kib_is_not_found() {
 #[test]
 fn the_request_names_the_prober_and_the_host() {
     let question = Question {
+        first: b"",
         path: "/up?x=1",
         host: None,
         expect: &range(200, 399),
@@ -269,6 +272,7 @@ fn the_request_names_the_prober_and_the_host() {
     );
     let text = request(
         Question {
+            first: b"",
             host: Some("a.example"),
             ..question
         },
