@@ -3,8 +3,7 @@
 //! [`Judge`] is free of I/O: bytes in, verdict out. It reads no further than it must: without a text to look
 //! for, the head decides.
 
-use super::tls::Tls;
-use super::{Fault, tcp};
+use super::{Fault, Opening, tcp};
 use crate::h1::chunked::{ChunkError, Chunked, Piece};
 use crate::h1::line::Lines;
 use crate::h1::{Framing, response};
@@ -37,7 +36,7 @@ pub(super) struct Question<'a> {
 pub(super) async fn probe(
     address: &Address,
     question: Question<'_>,
-    tls: Option<Tls<'_>>,
+    opening: Opening<'_>,
     connected: &mut bool,
 ) -> Result<(), Fault> {
     match address {
@@ -46,28 +45,32 @@ pub(super) async fn probe(
             tcp::reset_on_close(&stream);
             *connected = true;
             let text = request(question, &address.to_string());
-            exchange_over(stream, tls, &text, question).await
+            exchange_over(stream, opening, &text, question).await
         }
         Address::Unix(path) => {
             let stream = tcp::connect_unix(path).await?;
             *connected = true;
-            exchange_over(stream, tls, &request(question, "localhost"), question).await
+            exchange_over(stream, opening, &request(question, "localhost"), question).await
         }
     }
 }
 
 async fn exchange_over<S>(
     mut stream: S,
-    tls: Option<Tls<'_>>,
+    opening: Opening<'_>,
     request: &str,
     question: Question<'_>,
 ) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    match tls {
-        Some(tls) => exchange(&mut tls.handshake(stream).await?, request, question).await,
-        None => exchange(&mut stream, request, question).await,
+    let (first, request) = (opening.first, request.as_bytes());
+    match opening.tls {
+        Some(tls) => {
+            tcp::send(&mut stream, first).await?;
+            exchange(&mut tls.handshake(stream).await?, request, question).await
+        }
+        None => exchange(&mut stream, &[first, request].concat(), question).await,
     }
 }
 
@@ -79,13 +82,13 @@ fn request(question: Question<'_>, address: &str) -> String {
     )
 }
 
-async fn exchange<S>(stream: &mut S, request: &str, question: Question<'_>) -> Result<(), Fault>
+async fn exchange<S>(stream: &mut S, request: &[u8], question: Question<'_>) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     // TLS keeps what is written until it is flushed; a socket does not.
     let written = async {
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(request).await?;
         stream.flush().await
     };
     written.await.map_err(|error| Fault::io("write", &error))?;

@@ -24,6 +24,7 @@ pub(super) fn check(kind: ProbeKind) -> HealthCheck {
         timeout: Duration::from_secs(5),
         port: None,
         tls: None,
+        proxy_protocol: None,
     }
 }
 
@@ -75,6 +76,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         protocol: crate::snapshot::Protocol::default(),
         http2: crate::snapshot::Http2Upstream::default(),
         tls: None,
+        proxy_protocol: None,
         timeouts: UpstreamTimeouts {
             connect: zero,
             response_header: zero,

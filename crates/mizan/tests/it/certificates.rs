@@ -6,8 +6,8 @@ use std::path::Path;
 
 const END: &str = "mizan_certificate_expiry_timestamp_seconds";
 
-/// Writes a certificate that holds until that year, and its key.
-fn issue(folder: &Path, year: i32) {
+/// Writes `a.pem`, which holds until that year, and its key `a.key`.
+pub(crate) fn issue(folder: &Path, year: i32) {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
     params.not_after = rcgen::date_time_ymd(year, 1, 1);

@@ -8,7 +8,7 @@ use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
     ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, Ping, Pool, ProbeKind, Protocol,
-    Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
+    ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
@@ -79,7 +79,7 @@ fn build_one(
     }
     let tls = inputs.tls.pools.get(&**name).cloned();
     let health = match &from.health {
-        Some(health) => Some(health_check(health, tls.as_ref())?),
+        Some(health) => Some(health_check(health, tls.as_ref(), from.proxy_protocol)?),
         None => None,
     };
     Some(Pool {
@@ -101,6 +101,7 @@ fn build_one(
             schema::Protocol::Auto => Protocol::Auto,
         },
         http2: http2(&from.http2_limits)?,
+        proxy_protocol: from.proxy_protocol.map(proxy_version),
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,
         keepalive: Keepalive {
@@ -205,7 +206,18 @@ fn config(from: &schema::Pool) -> PoolConfig {
     }
 }
 
-fn health_check(from: &schema::Health, tls: Option<&Arc<ClientTls>>) -> Option<HealthCheck> {
+fn proxy_version(from: schema::ProxyVersion) -> ProxyVersion {
+    match from {
+        schema::ProxyVersion::V1 => ProxyVersion::V1,
+        schema::ProxyVersion::V2 => ProxyVersion::V2,
+    }
+}
+
+fn health_check(
+    from: &schema::Health,
+    tls: Option<&Arc<ClientTls>>,
+    proxy_protocol: Option<schema::ProxyVersion>,
+) -> Option<HealthCheck> {
     let kind = if from.tcp {
         ProbeKind::Tcp
     } else {
@@ -231,6 +243,7 @@ fn health_check(from: &schema::Health, tls: Option<&Arc<ClientTls>>) -> Option<H
         timeout,
         port: from.port,
         tls: tls.filter(|_| from.tls.unwrap_or(true)).cloned(),
+        proxy_protocol: proxy_protocol.map(proxy_version),
     })
 }
 

@@ -107,6 +107,8 @@ fn the_protocol_is_what_alpn_offers() {
         };
         assert_eq!(texts(&tls.config), offered);
         assert_eq!(texts(&tls.probe_config), ["http/1.1"]);
+        let any: [&str; 0] = [];
+        assert_eq!(texts(&tls.tcp_config), any, "TCP may carry anything");
     }
 }
 
