@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Coverage-guided fuzzing with libFuzzer, on the pinned stable toolchain.
 #
-#   fuzz/run.sh [SECONDS] [TARGET...]      each target for SECONDS (60); request_head, response_head, chunked_body
+#   fuzz/run.sh [SECONDS] [TARGET...]      each target for SECONDS (60); the targets are those of targets/
 #
 # The instrumentation is LLVM's own pass, which rustc runs when it is named with the stable flag -C passes; only
 # AddressSanitizer would need a nightly toolchain, and there is no `unsafe` here for it to watch. libFuzzer itself is
@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(request_head response_head chunked_body)
+[ ${#targets[@]} -gt 0 ] || targets=(request_head response_head chunked_body proxy_header client_hello)
 
 if ! command -v c++ >/dev/null; then
     echo "fuzz: no C++ compiler: apt-get install g++" >&2

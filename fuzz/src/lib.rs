@@ -1,13 +1,15 @@
-//! What must hold for every input of the HTTP/1 parsers, whoever makes the inputs up.
+//! What must hold for every input of the parsers, whoever makes the inputs up.
 //!
 //! Each module has a `check` that panics when a promise is broken. Two drivers call them: `cargo test` with random
 //! mutations of the corpus (`crates/mizan/tests/fuzz.rs`, a few seconds, repeatable from its seed), and libFuzzer,
 //! guided by coverage (`fuzz/run.sh`). Both run on the pinned stable toolchain.
 //!
-//! The heart of it is differential: [`strict`] is a second reader, written from the RFC and sharing no code with the
+//! The heart of HTTP/1 is differential: [`strict`] is a second reader, written from the RFC and sharing no code with the
 //! product. What Mizan takes, and what it then sends on, the second reader must take too, and read the same.
 
 pub mod chunked_body;
+pub mod client_hello;
+pub mod proxy_header;
 pub mod request_head;
 pub mod response_head;
 pub mod strict;

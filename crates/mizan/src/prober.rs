@@ -14,7 +14,8 @@ mod tls;
 
 use crate::clock;
 use crate::lack::is_our_lack;
-use crate::snapshot::{Current, HealthCheck, ProbeKind, Snapshot};
+use crate::proxy_protocol::{Peers, write_v1, write_v2};
+use crate::snapshot::{Current, HealthCheck, ProbeKind, ProxyVersion, Snapshot};
 use mizan_core::backend::{Address, Backend};
 use mizan_core::pool::{Pool, ProbeResult};
 use mizan_core::time::Instant;
@@ -353,17 +354,23 @@ fn plan(check: &HealthCheck) -> Plan {
 async fn probe(check: Arc<HealthCheck>, backend: Arc<Backend>) -> Outcome {
     let address = probed_address(backend.address(), check.port);
     let mut connected = false;
-    let tls = check.tls.as_deref().map(|settings| Tls {
-        settings,
-        backend: &backend,
-    });
-    let asked = ask(&address, &check, tls, &mut connected);
+    let is_own = address == *backend.address();
+    // What listens on a port of the probe's own is likely no listener of the balanced kind.
+    let first = first_bytes(check.proxy_protocol.filter(|_| is_own));
+    let opening = Opening {
+        first: &first,
+        tls: check.tls.as_deref().map(|settings| Tls {
+            settings,
+            backend: &backend,
+        }),
+    };
+    let asked = ask(&address, &check, opening, &mut connected);
     let outcome = tokio::time::timeout(check.timeout, asked).await;
     let (refused, reason) = match outcome {
-        Ok(Ok(())) if address == *backend.address() => return Ok(ProbeResult::Passed),
+        Ok(Ok(())) if is_own => return Ok(ProbeResult::Passed),
         Ok(Ok(())) => return Ok(ProbeResult::PassedElsewhere),
         // A refusal on a port of the probe's own says nothing of the port that takes traffic.
-        Ok(Err(Fault::Refused(reason))) => (address == *backend.address(), reason.to_owned()),
+        Ok(Err(Fault::Refused(reason))) => (is_own, reason.to_owned()),
         Ok(Err(Fault::Connection(reason) | Fault::Answer(reason))) => (false, reason),
         Ok(Err(Fault::Ours(error))) => return Err(error),
         Err(_) if connected => (false, format!("no answer within {:?}", check.timeout)),
@@ -372,14 +379,23 @@ async fn probe(check: Arc<HealthCheck>, backend: Arc<Backend>) -> Outcome {
     Ok(ProbeResult::Failed { refused, reason })
 }
 
+/// What comes before a probe's question.
+#[derive(Clone, Copy, Debug)]
+struct Opening<'a> {
+    /// Sent as it is, before anything else.
+    first: &'a [u8],
+    /// The handshake behind it.
+    tls: Option<Tls<'a>>,
+}
+
 async fn ask(
     address: &Address,
     check: &HealthCheck,
-    tls: Option<Tls<'_>>,
+    opening: Opening<'_>,
     connected: &mut bool,
 ) -> Result<(), Fault> {
     match &check.kind {
-        ProbeKind::Tcp => tcp::probe(address, tls, connected).await,
+        ProbeKind::Tcp => tcp::probe(address, opening, connected).await,
         ProbeKind::Http {
             path,
             host,
@@ -393,9 +409,20 @@ async fn ask(
                 body: body.as_deref(),
                 http2: check.http2,
             };
-            http::probe(address, question, tls, connected).await
+            http::probe(address, question, opening, connected).await
         }
     }
+}
+
+/// The PROXY header that begins a probe: it speaks for nobody but Mizan itself.
+fn first_bytes(version: Option<ProxyVersion>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match version {
+        None => {}
+        Some(ProxyVersion::V1) => write_v1(&mut bytes, &Peers::Local),
+        Some(ProxyVersion::V2) => write_v2(&mut bytes, &Peers::Local),
+    }
+    bytes
 }
 
 /// Where a backend is probed. A Unix socket has no port to replace.

@@ -4,7 +4,8 @@
 //! listen ─▶ connection ─▶ exchange ─▶ plan ─▶ forward ─▶ response_head ─▶ relay ─▶ record
 //!           (idle)        (burst)     route    pick       upload     splice
 //!                             │       └──▶ answer (Mizan's own)
-//!                             └── h1: the codec, bytes in and bytes out
+//!            │                └── h1: the codec, bytes in and bytes out
+//!            └─▶ tcp ─▶ tunnel ─▶ record    (what is handed through unread)
 //! ```
 //!
 //! Everything here runs on a worker's thread. It cannot name `config`, `store`, `control` or `admin`: traffic
@@ -24,6 +25,7 @@ pub mod listen;
 mod meter;
 mod patience;
 mod plan;
+mod proxy_header;
 mod queue;
 mod record;
 mod relay;
@@ -31,9 +33,11 @@ mod response_head;
 mod socket;
 mod splice;
 mod sys;
+mod tcp;
 mod timer;
 mod tls;
 mod transport;
+mod tunnel;
 mod upload;
 mod upstream;
 mod watch;

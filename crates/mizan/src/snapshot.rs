@@ -10,10 +10,13 @@ pub mod route;
 mod settings;
 mod tls;
 
-pub use listener::{Bind, ClientTimeouts, HeadLimits, Http2, Listener, MinRate, Networks, Ping};
+pub use listener::{
+    Bind, ClientTimeouts, HeadLimits, Http2, Listener, ListenerKind, MinRate, Networks,
+    Passthrough, Ping, ProxyHeader,
+};
 pub use pool::{
-    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, Pool, ProbeKind, Protocol, Queue,
-    Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting,
+    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, Pool, ProbeKind, Protocol,
+    ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
 pub use tls::{
@@ -40,6 +43,21 @@ pub struct Snapshot {
     pub routes: route::RouteTable,
     /// Process-wide settings.
     pub settings: Settings,
+}
+
+impl Snapshot {
+    /// The pools that listeners hand connections to without asking a route, each once.
+    pub fn handed_pools(&self) -> Vec<&Arc<Pool>> {
+        let names = self
+            .listeners
+            .iter()
+            .flat_map(|listener| listener.pool_names());
+        let names: std::collections::BTreeSet<_> = names.collect();
+        names
+            .into_iter()
+            .filter_map(|name| self.pools.get(name))
+            .collect()
+    }
 }
 
 /// The snapshot in force.

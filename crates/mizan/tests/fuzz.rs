@@ -31,6 +31,16 @@ fn chunked_bodies_are_read_as_another_reader_reads_them() {
 }
 
 #[test]
+fn proxy_headers_end_where_they_end_and_are_written_as_they_were_read() {
+    fuzz("proxy_header", promises::proxy_header::check);
+}
+
+#[test]
+fn first_messages_of_tls_clients_are_read_however_they_are_split() {
+    fuzz("client_hello", promises::client_hello::check);
+}
+
+#[test]
 fn the_second_reader_refuses_what_must_be_refused() {
     type Refuses = fn(&[u8]) -> bool;
     let head: Refuses = |data| promises::strict::head(head_of(data)).is_err();

@@ -15,7 +15,7 @@ use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Http2, Listener,
-    MinRate, Networks, Ping, Settings, Snapshot,
+    ListenerKind, MinRate, Networks, Passthrough, Ping, ProxyHeader, Settings, Snapshot,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -150,6 +150,8 @@ fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<List
             send: timeouts.send.value.0,
             idle: timeouts.idle.value.0,
             half_close: timeouts.half_close.value.0,
+            tunnel_idle: timeouts.tunnel_idle.value.0,
+            tunnel: timeouts.tunnel.value.0,
         },
         min_rate: MinRate {
             upload_bytes_per_second: rate.upload.value.0,
@@ -162,6 +164,27 @@ fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<List
         http2: http2(from)?,
         redirect_to_https: from.redirect_to_https.and_then(|redirect| redirect.port()),
         reserved_headers: Arc::clone(&tls.reserved_headers),
+        kind: kind(from)?,
+        proxy_header: from.proxy_protocol.as_ref().map(|from| ProxyHeader {
+            from: networks(&from.from),
+            timeout: from.timeout.value.0,
+        }),
+    }))
+}
+
+fn kind(from: &schema::Listener) -> Option<ListenerKind> {
+    if from.kind == schema::ListenerKind::Http {
+        return Some(ListenerKind::Http);
+    }
+    let mut names = Vec::new();
+    for sni in &from.sni {
+        let pool: Arc<str> = Arc::from(sni.pool.as_deref()?);
+        let hosts = sni.names.as_slice().iter();
+        names.extend(hosts.map(|host| (host.value.clone(), Arc::clone(&pool))));
+    }
+    Some(ListenerKind::Tcp(Passthrough {
+        names,
+        pool: from.pool.as_deref().map(Arc::from),
     }))
 }
 

@@ -4,6 +4,7 @@ mod edits;
 mod listener;
 mod pool;
 mod route;
+mod tcp;
 mod tls;
 
 pub(super) use route::without_slash;
@@ -23,6 +24,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     own_addresses(cx, file);
     listener::check(cx, file);
     pool::check(cx, file);
+    tcp::check(cx, file);
     route::check(cx, file);
     tls::check(cx, file);
     let objects = file.route.len() + file.pool.len();

@@ -10,9 +10,10 @@ mod route;
 mod tls;
 
 pub(super) use http2::PoolHttp2;
-pub(super) use listener::Listener;
+pub(super) use listener::{Listener, ListenerKind};
 pub(super) use pool::{
-    Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Protocol, Retry, Statuses,
+    Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Protocol, ProxyVersion, Retry,
+    Statuses,
 };
 pub(super) use route::{
     ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,

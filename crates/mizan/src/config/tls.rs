@@ -10,7 +10,7 @@ mod tickets;
 mod verifier;
 
 use super::report::Cx;
-use super::schema::File;
+use super::schema::{File, Listener, ListenerKind};
 use super::tree::At;
 use crate::certificate::Digest;
 use crate::snapshot::{Bind, ClientTls, ServerTls, Snapshot};
@@ -66,7 +66,8 @@ fn listeners(
         let before = bind.and_then(|bind| before(previous?, bind));
         let entry_at = list.index(index);
         let at = entry_at.key("tls");
-        let made = server::compile(cx, from, listener.http2, &at, before.map(|tls| &**tls));
+        let alpn = alpn(listener);
+        let made = server::compile(cx, from, alpn, &at, before.map(|tls| &**tls));
         if let Some(made) = &made {
             usable += made.usable;
             if made.usable == 0 {
@@ -84,6 +85,15 @@ fn listeners(
         );
     }
     listeners
+}
+
+/// What a listener offers its clients. Where TCP is handed through that is nothing: the backends may speak anything.
+fn alpn(listener: &Listener) -> &'static [&'static str] {
+    match (listener.kind, listener.http2) {
+        (ListenerKind::Tcp, _) => &[],
+        (ListenerKind::Http, true) => &["h2", "http/1.1"],
+        (ListenerKind::Http, false) => &["http/1.1"],
+    }
 }
 
 /// The TLS of the listener that has that address now.

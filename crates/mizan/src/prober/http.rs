@@ -3,8 +3,7 @@
 //! [`Judge`] is free of I/O: bytes in, verdict out. It reads no further than it must: without a text to look
 //! for, the head decides.
 
-use super::tls::Tls;
-use super::{Fault, http2, tcp};
+use super::{Fault, Opening, http2, tcp};
 use crate::h1::chunked::{ChunkError, Chunked, Piece};
 use crate::h1::line::Lines;
 use crate::h1::{Framing, response};
@@ -39,7 +38,7 @@ pub(super) struct Question<'a> {
 pub(super) async fn probe(
     address: &Address,
     question: Question<'_>,
-    tls: Option<Tls<'_>>,
+    opening: Opening<'_>,
     connected: &mut bool,
 ) -> Result<(), Fault> {
     match address {
@@ -47,44 +46,41 @@ pub(super) async fn probe(
             let stream = tcp::connect(*address).await?;
             tcp::reset_on_close(&stream);
             *connected = true;
-            exchange_over(stream, tls, &address.to_string(), question).await
+            exchange_over(stream, opening, &address.to_string(), question).await
         }
         Address::Unix(path) => {
             let stream = tcp::connect_unix(path).await?;
             *connected = true;
-            exchange_over(stream, tls, "localhost", question).await
+            exchange_over(stream, opening, "localhost", question).await
         }
     }
 }
 
 async fn exchange_over<S>(
-    stream: S,
-    tls: Option<Tls<'_>>,
-    authority: &str,
-    question: Question<'_>,
-) -> Result<(), Fault>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    match tls {
-        Some(tls) => speak(tls.handshake(stream).await?, true, authority, question).await,
-        None => speak(stream, false, authority, question).await,
-    }
-}
-
-async fn speak<S>(
     mut stream: S,
-    secure: bool,
+    opening: Opening<'_>,
     authority: &str,
     question: Question<'_>,
 ) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    if question.http2 {
-        return http2::exchange(stream, secure, authority, question).await;
+    let text = request(question, authority);
+    match opening.tls {
+        Some(tls) => {
+            tcp::send(&mut stream, opening.first).await?;
+            let mut stream = tls.handshake(stream).await?;
+            if question.http2 {
+                return http2::exchange(stream, true, authority, question).await;
+            }
+            exchange(&mut stream, text.as_bytes(), question).await
+        }
+        None if question.http2 => http2::exchange(stream, false, authority, question).await,
+        None => {
+            let bytes = [opening.first, text.as_bytes()].concat();
+            exchange(&mut stream, &bytes, question).await
+        }
     }
-    exchange(&mut stream, &request(question, authority), question).await
 }
 
 fn request(question: Question<'_>, address: &str) -> String {
@@ -95,13 +91,13 @@ fn request(question: Question<'_>, address: &str) -> String {
     )
 }
 
-async fn exchange<S>(stream: &mut S, request: &str, question: Question<'_>) -> Result<(), Fault>
+async fn exchange<S>(stream: &mut S, request: &[u8], question: Question<'_>) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     // TLS keeps what is written until it is flushed; a socket does not.
     let written = async {
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(request).await?;
         stream.flush().await
     };
     written.await.map_err(|error| Fault::io("write", &error))?;

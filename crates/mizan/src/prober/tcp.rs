@@ -1,44 +1,57 @@
 //! Connecting to a backend, and the probe that does no more than that.
 
-use super::Fault;
-use super::tls::Tls;
+use super::{Fault, Opening};
 use mizan_core::backend::Address;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A TCP (or Unix) connect, and a handshake if the backend speaks TLS.
 pub(super) async fn probe(
     address: &Address,
-    tls: Option<Tls<'_>>,
+    opening: Opening<'_>,
     connected: &mut bool,
 ) -> Result<(), Fault> {
     match address {
         Address::Ip(address) => {
             let stream = connect(*address).await?;
-            reset_on_close(&stream);
+            // A reset on the heels of a header would make an error of it in the backend's log.
+            if opening.first.is_empty() {
+                reset_on_close(&stream);
+            }
             *connected = true;
-            shake(stream, tls).await
+            shake(stream, opening).await
         }
         Address::Unix(path) => {
             let stream = connect_unix(path).await?;
             *connected = true;
-            shake(stream, tls).await
+            shake(stream, opening).await
         }
     }
 }
 
-async fn shake<S>(stream: S, tls: Option<Tls<'_>>) -> Result<(), Fault>
+async fn shake<S>(mut stream: S, opening: Opening<'_>) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    match tls {
+    send(&mut stream, opening.first).await?;
+    match opening.tls {
         Some(tls) => tls.handshake(stream).await.map(drop),
         None => Ok(()),
     }
+}
+
+pub(super) async fn send(
+    stream: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> Result<(), Fault> {
+    stream
+        .write_all(bytes)
+        .await
+        .map_err(|error| Fault::io("write", &error))
 }
 
 /// Has the connection be reset rather than closed: when it is, its verdict is there, nobody reads on, and a prober of thousands of

@@ -25,6 +25,7 @@ pub(super) fn check(kind: ProbeKind) -> HealthCheck {
         port: None,
         tls: None,
         http2: false,
+        proxy_protocol: None,
     }
 }
 
@@ -76,6 +77,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         protocol: crate::snapshot::Protocol::default(),
         http2: crate::snapshot::Http2Upstream::default(),
         tls: None,
+        proxy_protocol: None,
         timeouts: UpstreamTimeouts {
             connect: zero,
             response_header: zero,

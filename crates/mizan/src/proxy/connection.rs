@@ -8,13 +8,16 @@ use super::exchange;
 use super::http2;
 use super::http2::server::ServerStream;
 use super::listen::{Accepted, Counted};
+use super::proxy_header;
 use super::socket::Socket;
+use super::tcp;
 use super::timer::Timer;
 use super::tls::{Session, Tls};
 use super::transport::Transport;
 use super::worker::Worker;
 use crate::certificate::Identity;
-use crate::snapshot::Listener;
+use crate::proxy_protocol::Peers;
+use crate::snapshot::{Listener, ListenerKind};
 use crate::telemetry::cause::Handshake;
 use rustls::HandshakeKind;
 use rustls::server::UnbufferedServerConnection;
@@ -50,6 +53,8 @@ pub(super) struct Downstream {
     /// Of the certificate that it showed.
     pub(super) identity: Option<Rc<Identity>>,
     peer: Option<SocketAddr>,
+    /// What the client connected to, where a PROXY header says so.
+    destination: Option<Rc<SocketAddr>>,
     /// Made for a burst, gone with it.
     peer_text: Option<Rc<PeerText>>,
     /// When an idle connection is closed.
@@ -115,6 +120,7 @@ impl Downstream {
             listener,
             requests: 0,
             peer,
+            destination: None,
             peer_text: None,
             idle_until_ms: 0,
         })
@@ -123,6 +129,7 @@ impl Downstream {
     /// The bytes on one hand, who sends them on the other: of one connection of HTTP/2 come many exchanges.
     pub(super) fn split(self) -> (Transport, Option<Buffer>, Client) {
         let client = Client {
+            destination: self.destination().map(Rc::new),
             timer: self.timer,
             listener: self.listener,
             secure: self.secure,
@@ -140,6 +147,24 @@ impl Downstream {
 
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// What the client connected to; `None`: a Unix socket.
+    pub(super) fn destination(&self) -> Option<SocketAddr> {
+        let told = self.destination.as_deref().copied();
+        told.or_else(|| self.transport.local_address())
+    }
+
+    /// The peer speaks for another: that one is the client from here on.
+    pub(super) fn speaks_for(&mut self, peers: Peers) {
+        if let Peers::Known {
+            source,
+            destination,
+        } = peers
+        {
+            self.peer = Some(source);
+            self.destination = Some(Rc::new(destination));
+        }
     }
 
     pub(super) fn peer_address(&self) -> Option<IpAddr> {
@@ -169,6 +194,7 @@ pub(super) struct Client {
     secure: bool,
     identity: Option<Rc<Identity>>,
     peer: Option<SocketAddr>,
+    destination: Option<Rc<SocketAddr>>,
     peer_text: Option<Rc<PeerText>>,
 }
 
@@ -190,6 +216,7 @@ impl Client {
             http2: true,
             identity: self.identity.clone(),
             peer: self.peer,
+            destination: self.destination.clone(),
             peer_text: self.peer_text.clone(),
             idle_until_ms: 0,
         }
@@ -240,8 +267,18 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
     Some(async move {
         // Counted until the end, however that comes.
         let _open = &open;
+        // Before anything else, also before a handshake: what stands in front may not speak TLS.
+        if down.listener.wants_proxy_header(down.peer_address()) {
+            if !Box::pin(proxy_header::read(&mut down, &worker)).await {
+                return;
+            }
+            down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
+        }
         if down.secure && !Box::pin(handshake(&mut down, &worker)).await {
             return;
+        }
+        if let ListenerKind::Tcp(_) = down.listener.kind {
+            return Box::pin(tcp::serve(&mut down, &worker)).await;
         }
         loop {
             down.timer.set_at(down.idle_until_ms);

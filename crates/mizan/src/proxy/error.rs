@@ -1,5 +1,6 @@
 //! Why a request did not get a backend's answer: one table from reason to status, code and text.
 
+use crate::client_hello::HelloError;
 use crate::h1::HeadError;
 use crate::h1::chunked::ChunkError;
 use mizan_core::pool::Failure;
@@ -26,6 +27,8 @@ pub(super) enum Reason {
     SendTimeout,
     /// The client went away.
     ClientGone,
+    /// No readable first message of a TLS client, where its name decides.
+    ClientHello(HelloError),
     /// Not an allowed network.
     Forbidden,
     /// No route matches.
@@ -74,6 +77,10 @@ pub(super) enum Reason {
     RequestTimeout,
     /// The same while the client was the slow side, or before a backend was reached.
     ClientTimeout,
+    /// A tunnel in which nothing moved.
+    TunnelIdle,
+    /// A tunnel that lasted too long.
+    TunnelTimeout,
     /// A status that the pool's retry rule names; never shown to a client.
     RetryStatus(u16),
 }
@@ -83,7 +90,7 @@ impl Reason {
     pub(super) fn status(self) -> u16 {
         match self {
             Self::Head(error) => error.status(),
-            Self::Chunk(_) | Self::Path => 400,
+            Self::Chunk(_) | Self::Path | Self::ClientHello(_) => 400,
             Self::HeaderTimeout | Self::BodyTimeout | Self::BodyRate => 408,
             Self::BodyTooLarge => 413,
             Self::SendTimeout | Self::ClientGone => 499,
@@ -109,7 +116,9 @@ impl Reason {
             | Self::UploadTimeout
             | Self::ResponseIdle
             | Self::RequestTimeout
-            | Self::ClientTimeout => 504,
+            | Self::ClientTimeout
+            | Self::TunnelIdle
+            | Self::TunnelTimeout => 504,
         }
     }
 
@@ -125,6 +134,7 @@ impl Reason {
             Self::BodyTooLarge => "body_too_large",
             Self::SendTimeout => "send_timeout",
             Self::ClientGone => "client_gone",
+            Self::ClientHello(_) => "client_hello",
             Self::Forbidden => "forbidden",
             Self::NoRoute => "no_route",
             Self::Redirect => "redirect",
@@ -150,6 +160,8 @@ impl Reason {
             Self::ResponseIdle => "response_idle",
             Self::ResponseCut => "response_cut",
             Self::RequestTimeout | Self::ClientTimeout => "request_timeout",
+            Self::TunnelIdle => "tunnel_idle",
+            Self::TunnelTimeout => "tunnel_timeout",
             Self::RetryStatus(_) => "retry_status",
         }
     }
@@ -159,6 +171,7 @@ impl Reason {
         match self {
             Self::BadResponse(error) => Some(error.code()),
             Self::Chunk(error) | Self::BadResponseChunk(error) => Some(error.code()),
+            Self::ClientHello(error) => Some(error.code()),
             _ => None,
         }
     }

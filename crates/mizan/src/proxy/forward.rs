@@ -7,6 +7,7 @@ use super::exchange::After;
 use super::grpc;
 use super::http2::client::Shared;
 use super::plan::{self, Plan};
+use super::proxy_header;
 use super::queue;
 use super::record::Record;
 use super::relay;
@@ -14,7 +15,7 @@ use super::response_head::{self, Deadlines};
 use super::timer::Timer;
 use super::transport::Transport;
 use super::upload::Upload;
-use super::upstream::{self, End, Upstream};
+use super::upstream::{self, End, Over, Upstream};
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::snapshot::route::Route;
@@ -43,17 +44,17 @@ pub(super) struct Request<'s> {
 
 /// Backends that were tried.
 #[derive(Default)]
-struct Tried {
+pub(super) struct Tried {
     ids: [u64; TRIES_MAX],
     count: usize,
 }
 
 impl Tried {
-    fn ids(&self) -> &[u64] {
+    pub(super) fn ids(&self) -> &[u64] {
         &self.ids[..self.count]
     }
 
-    fn note(&mut self, backend: &Backend) {
+    pub(super) fn note(&mut self, backend: &Backend) {
         if self.count < TRIES_MAX {
             self.ids[self.count] = backend.id();
             self.count += 1;
@@ -300,7 +301,11 @@ async fn connect<'c>(
     let deadline_ms = timer.deadline_after(pool.timeouts.connect);
     timer.set_at(deadline_ms.min(request.deadlines.request_ms));
     let connected = match pool.protocol {
-        Protocol::Http1 => open(request, (backend, place), timer).await,
+        Protocol::Http1 => {
+            let first = proxy_header::written(pool.proxy_protocol, down);
+            open(request, (backend, place), timer, &first).await
+        }
+        // A header would speak for one client, and the connection is many clients'.
         _ => Box::pin(share(request, (backend, place), timer)).await,
     };
     if connected.is_err() && request.deadlines.request_ms <= timer.now_ms() {
@@ -330,19 +335,20 @@ async fn share<'c>(
             return Ok(up);
         }
     };
-    let opened = open(request, (backend, place), timer).await;
+    let opened = open(request, (backend, place), timer, b"").await;
     drop(opening);
     opened
 }
 
-/// A new connection as the pool wants it.
+/// A new connection as the pool wants it, begun with `first`.
 async fn open<'c>(
     request: &Request<'_>,
     (backend, place): (&'c Backend, Place),
     timer: &Timer,
+    first: &[u8],
 ) -> Result<Upstream<'c>, Reason> {
     let pool = request.pool;
-    let socket = upstream::connect(backend, timer).await?;
+    let socket = upstream::connect(backend, timer, first).await?;
     let open = request.in_force.series.connection_opened(place);
     let (transport, is_http2) = match &pool.tls {
         None => (Transport::Plain(socket), pool.protocol == Protocol::Http2),
@@ -350,7 +356,8 @@ async fn open<'c>(
             let deadline_ms = timer.deadline_after(tls.handshake);
             timer.set_at(deadline_ms.min(request.deadlines.request_ms));
             let buffers = &request.worker.buffers;
-            let tls = Box::pin(upstream::secure(socket, (tls, backend), buffers, timer)).await?;
+            let secured = (&**tls, Over::Http, backend);
+            let tls = Box::pin(upstream::secure(socket, secured, buffers, timer)).await?;
             let is_http2 = tls.is_http2();
             (Transport::Tls(tls), is_http2)
         }
@@ -380,9 +387,16 @@ async fn open<'c>(
 
 /// A backend's place for one request; whoever waits for one is woken when it is given back.
 pub(super) struct Held<'p> {
-    claim: Claim,
+    pub(super) claim: Claim,
     // Dropped after `claim`: fields go in their order.
     _wake: Wake<'p>,
+}
+
+impl<'p> Held<'p> {
+    pub(super) fn new(claim: Claim, pool: &'p Pool) -> Self {
+        let _wake = Wake(&pool.waiters);
+        Self { claim, _wake }
+    }
 }
 
 struct Wake<'p>(&'p Waiters);
@@ -408,8 +422,7 @@ async fn pick<'s>(
             hash: request.plan.hash,
             tried,
         })?;
-        let _wake = Wake(&pool.waiters);
-        Ok((Held { claim, _wake }, now))
+        Ok((Held::new(claim, pool), now))
     };
     // Who came first is served first.
     let first = match pool.waiters.count() {
@@ -491,7 +504,7 @@ fn has_budget(failed: &Failed, pool: &Pool) -> bool {
 }
 
 /// The first further try goes to another backend at once; later ones wait, with full jitter.
-async fn back_off(pool: &Pool, tries: u32) {
+pub(super) async fn back_off(pool: &Pool, tries: u32) {
     if tries < 2 || pool.retry.backoff.is_zero() {
         return;
     }
@@ -500,7 +513,7 @@ async fn back_off(pool: &Pool, tries: u32) {
     tokio::time::sleep(most.mul_f64(part)).await;
 }
 
-fn unreached(reason: Reason) -> Option<Cause> {
+pub(super) fn unreached(reason: Reason) -> Option<Cause> {
     match reason {
         Reason::NoBackend => Some(Cause::NoBackend),
         Reason::QueueFull | Reason::QueueTimeout => Some(Cause::QueueFull),
@@ -515,7 +528,7 @@ fn unreached(reason: Reason) -> Option<Cause> {
     }
 }
 
-fn retry_cause(reason: Reason) -> RetryCause {
+pub(super) fn retry_cause(reason: Reason) -> RetryCause {
     match reason {
         Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
             RetryCause::ConnectRefused

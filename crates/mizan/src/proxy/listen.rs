@@ -242,7 +242,7 @@ impl Acceptor {
                 Ok((client, address)) => {
                     self.is_full = false;
                     let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
-                    if !listener.networks.permits(peer.map(|peer| peer.ip())) {
+                    if !permits(&listener, peer) {
                         cells.refused(ConnectionRefusal::Network);
                         continue;
                     }
@@ -308,6 +308,18 @@ impl Acceptor {
                 "descriptors have run out: not accepting until a connection closes; raise LimitNOFILE (ulimit -n)"
             );
         }
+    }
+}
+
+/// Whether a peer at `address` may connect. One that speaks for others in a PROXY header need not be allowed itself:
+/// the address that it names must be, which is asked when that is read.
+fn permits(listener: &Listener, address: Option<SocketAddr>) -> bool {
+    let address = address.map(|address| address.ip());
+    let networks = &listener.networks;
+    if listener.wants_proxy_header(address) {
+        !networks.denies(address)
+    } else {
+        networks.permits(address)
     }
 }
 

@@ -371,16 +371,21 @@ fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
 /// The hash of a request's key: the same in every instance and version. `None` if the request has no such key.
 fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
     match key {
-        HashKey::ClientAddress => match view.client? {
-            IpAddr::V4(address) => Some(stable_hash(&address.octets())),
-            IpAddr::V6(address) => Some(stable_hash(&address.octets())),
-        },
+        HashKey::ClientAddress => view.client.map(hash_of_address),
         HashKey::Header(name) => view.header(name).map(stable_hash),
         HashKey::Path => Some(stable_hash(view.path.as_bytes())),
         HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(stable_hash),
         HashKey::Cookie(name) => {
             parameter(view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
         }
+    }
+}
+
+/// The hash of a client by its address.
+pub(super) fn hash_of_address(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(address) => stable_hash(&address.octets()),
+        IpAddr::V6(address) => stable_hash(&address.octets()),
     }
 }
 

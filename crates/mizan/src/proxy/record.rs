@@ -147,3 +147,49 @@ pub(super) fn finished(
         settings,
     );
 }
+
+/// A connection that was handed through has ended; `name` is the server name that its client asked for.
+pub(super) fn tunnel_ended(
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &InForce,
+    name: &str,
+    outcome: &Record<'_>,
+) {
+    let duration = clock::now().saturating_since(outcome.started);
+    let reason = outcome.reason.map(Reason::code);
+    in_force.series.finished(&Finished {
+        listener: listener_index(down, in_force),
+        place: outcome.place,
+        status: 0,
+        reason,
+        duration,
+        bytes_in: outcome.bytes_in,
+        bytes_out: outcome.bytes_out,
+    });
+    let mut logger = worker.access_log.borrow_mut();
+    let (Some(settings), Some(logger)) = (&in_force.snapshot.settings.access_log, logger.as_mut())
+    else {
+        return;
+    };
+    let backend = outcome.backend.as_deref();
+    let record = AccessRecord {
+        wall: clock::wall(),
+        listener: &down.listener.name,
+        client: down.peer(),
+        host: name.as_bytes(),
+        protocol: "tcp",
+        reason,
+        detail: outcome.reason.and_then(Reason::detail),
+        pool: outcome.pool.map_or("", |pool| &pool.name),
+        backend: backend.map_or("", |backend| backend.key()),
+        version: backend.map_or("", |backend| backend.version()),
+        tries: outcome.tries,
+        bytes_in: outcome.bytes_in,
+        bytes_out: outcome.bytes_out,
+        duration,
+        upstream: outcome.upstream,
+        ..AccessRecord::default()
+    };
+    logger.write(&record, settings);
+}

@@ -3,6 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
@@ -52,6 +53,45 @@ impl Socket {
                     ready!(self.retry_when(error, |this| this.poll_read_ready(cx)))?
                 }
             }
+        }
+    }
+
+    /// As [`Socket::poll_read`], but what is read stays there to be read again.
+    pub(super) fn poll_peek(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let seen = self.try_io(Interest::READABLE, || {
+                Ok(rustix::net::recv(self.fd(), &mut *buffer, RecvFlags::PEEK)?.0)
+            });
+            match seen {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(error) => ready!(self.retry_when(error, |this| this.poll_read_ready(cx)))?,
+            }
+        }
+    }
+
+    /// Takes `count` bytes that lie in the queue out of it.
+    ///
+    /// # Errors
+    /// If they do not lie there.
+    pub(super) fn discard(&self, count: usize) -> io::Result<()> {
+        let mut bytes = vec![0; count];
+        let (taken, _) = rustix::net::recv(self.fd(), &mut bytes, RecvFlags::DONTWAIT)?;
+        if taken == count {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+
+    /// Its own address; `None`: a Unix socket.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            Self::Unix(_) => None,
         }
     }
 

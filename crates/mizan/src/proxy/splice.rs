@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 
 /// Below this a copy is cheaper than two more system calls (measured: 16–64 KiB).
-const SPLICE_MIN: u64 = 64 << 10;
+pub(super) const SPLICE_MIN: u64 = 64 << 10;
 /// Most that one call moves.
 const PIPE_BYTES: usize = 1 << 20;
 /// Free pipes kept by a worker.
@@ -28,15 +28,15 @@ thread_local! {
 
 /// A pipe; empty whenever it lies among the free ones.
 #[derive(Debug)]
-struct Pipe {
+pub(super) struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     /// Bytes in it.
-    held: usize,
+    pub(super) held: usize,
 }
 
 impl Pipe {
-    fn take() -> io::Result<Self> {
+    pub(super) fn take() -> io::Result<Self> {
         if let Some(pipe) = FREE.with_borrow_mut(Vec::pop) {
             return Ok(pipe);
         }
@@ -50,7 +50,7 @@ impl Pipe {
         })
     }
 
-    fn give_back(self) {
+    pub(super) fn give_back(self) {
         FREE.with_borrow_mut(|free| {
             if self.held == 0 && free.len() < PIPES_MAX {
                 free.push(self);
@@ -132,7 +132,8 @@ pub(super) async fn relay(
     result
 }
 
-fn poll_in(
+/// Fills an empty pipe with what has come, up to `left` bytes; 0 is the end.
+pub(super) fn poll_in(
     cx: &mut Context<'_>,
     pipe: &mut Pipe,
     from: Option<&Socket>,
@@ -159,7 +160,12 @@ fn poll_in(
     }
 }
 
-fn poll_out(cx: &mut Context<'_>, pipe: &mut Pipe, to: Option<&Socket>) -> Poll<io::Result<usize>> {
+/// Empties a pipe as far as the other side takes it.
+pub(super) fn poll_out(
+    cx: &mut Context<'_>,
+    pipe: &mut Pipe,
+    to: Option<&Socket>,
+) -> Poll<io::Result<usize>> {
     let Some(to) = to else {
         return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
     };

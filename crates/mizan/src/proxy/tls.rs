@@ -58,6 +58,8 @@ pub(super) struct Tls {
     /// Record bytes sent since the connection was made.
     sent: usize,
     end: End,
+    /// `close_notify` is said: nothing more is, but the peer may go on.
+    has_closed: bool,
 }
 
 /// How far the peer's side has ended.
@@ -135,6 +137,7 @@ impl Tls {
             accepted: 0,
             sent: 0,
             end: End::Open,
+            has_closed: false,
         }
     }
 
@@ -240,20 +243,34 @@ impl Tls {
         self.socket.shut_write();
     }
 
+    /// The same, ready when `close_notify` is with the kernel: without it the peer takes its stream for cut.
+    pub(super) fn poll_shut_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.queue_close();
+        // Where it cannot be sent, nobody is there to hear it.
+        let _ = ready!(self.poll_flush(cx));
+        self.socket.shut_write();
+        Poll::Ready(())
+    }
+
     pub(super) fn reset_on_close(&mut self) {
         self.end = End::Broken;
         self.socket.reset_on_close();
     }
 
     fn say_close(&mut self) {
-        if self.end == End::Broken || self.settled().is_handshaking() {
-            return;
-        }
-        if self.run(Goal::Close).is_ok() {
+        if self.queue_close() {
             let mut cx = Context::from_waker(std::task::Waker::noop());
             let _ = self.poll_flush(&mut cx);
         }
-        self.end = End::Broken;
+    }
+
+    /// Whether `close_notify` now lies in `outgoing`; it does so once.
+    fn queue_close(&mut self) -> bool {
+        if self.has_closed || self.end == End::Broken || self.settled().is_handshaking() {
+            return false;
+        }
+        self.has_closed = true;
+        self.run(Goal::Close).is_ok()
     }
 
     /// Whether a whole record may lie in `incoming`: reading stopped for want of room.

@@ -7,6 +7,7 @@ use super::plan::Upgrade;
 use super::socket::{HangUp, Socket};
 use super::tls::Tls;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 /// What carries the bytes of HTTP/1.1.
@@ -97,6 +98,21 @@ impl Transport {
         }
     }
 
+    /// The TCP socket at the bottom, whatever is spoken over it.
+    pub(super) fn tcp_below(&self) -> Option<&Socket> {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => tls.socket(),
+            Self::FromClient(_) | Self::ToBackend(_) => return None,
+        };
+        matches!(socket, Socket::Tcp(_)).then_some(socket)
+    }
+
+    /// The socket's own address; `None`: a Unix socket, or a stream among others.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.tcp_below()?.local_address()
+    }
+
     /// Ends the sending side.
     pub(super) fn shut_write(&mut self) {
         match self {
@@ -105,6 +121,15 @@ impl Transport {
             Self::FromClient(stream) => stream.shut_write(),
             Self::ToBackend(stream) => stream.shut_write(),
         }
+    }
+
+    /// Ends the sending side; ready when all that belongs to that is with the kernel.
+    pub(super) fn poll_shut_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Tls(tls) = self {
+            return tls.poll_shut_write(cx);
+        }
+        self.shut_write();
+        Poll::Ready(())
     }
 
     /// Bytes written that the peer's kernel has not acknowledged (TCP) or taken (Unix).
@@ -191,10 +216,6 @@ impl Transport {
 
     /// Whether it is TCP below.
     pub(super) fn is_tcp(&self) -> bool {
-        match self {
-            Self::Plain(socket) => matches!(socket, Socket::Tcp(_)),
-            Self::Tls(tls) => matches!(tls.socket(), Socket::Tcp(_)),
-            Self::FromClient(_) | Self::ToBackend(_) => false,
-        }
+        self.tcp_below().is_some()
     }
 }

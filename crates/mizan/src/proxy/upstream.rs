@@ -20,6 +20,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
@@ -155,11 +156,14 @@ impl Upstreams {
 
     /// Keeps a connection whose last exchange has ended cleanly, if there is room for it.
     pub(super) fn put(&self, mut up: Upstream<'_>, pool: &Pool, now_ms: u64) {
+        // A PROXY header holds for the whole connection: it can serve no other client.
+        let is_one_clients = pool.proxy_protocol.is_some();
+        let is_full = self.count.get() >= self.count_max;
         let Some(mut open) = up.open.take() else {
             // A stream has served its one exchange.
             return;
         };
-        if self.count.get() >= self.count_max || pool.keepalive.idle_timeout.is_zero() {
+        if is_one_clients || is_full || pool.keepalive.idle_timeout.is_zero() {
             return;
         }
         let mut backends = self.backends.borrow_mut();
@@ -268,18 +272,28 @@ impl<'c> Upstream<'c> {
     }
 }
 
-/// Connects to `backend`; `timer` bounds it.
+/// Connects to `backend` and sends `first`, which goes before anything else; `timer` bounds it.
 ///
 /// # Errors
 /// [`Reason::ConnectRefused`], [`Reason::ConnectTimeout`], [`Reason::NoResources`] or [`Reason::ConnectError`].
-pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Socket, Reason> {
+pub(super) async fn connect(
+    backend: &Backend,
+    timer: &Timer,
+    first: &[u8],
+) -> Result<Socket, Reason> {
     let connecting = async {
         match backend.address() {
-            Address::Ip(address) => TcpStream::connect(address).await.map(|stream| {
+            Address::Ip(address) => {
+                let mut stream = TcpStream::connect(address).await?;
                 let _ = stream.set_nodelay(true);
-                Socket::Tcp(stream)
-            }),
-            Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+                stream.write_all(first).await?;
+                Ok(Socket::Tcp(stream))
+            }
+            Address::Unix(path) => {
+                let mut stream = UnixStream::connect(path).await?;
+                stream.write_all(first).await?;
+                Ok(Socket::Unix(stream))
+            }
         }
     };
     let result = tokio::select! {
@@ -287,7 +301,7 @@ pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Socket, 
         result = connecting => result,
         () = timer.expired() => return Err(Reason::ConnectTimeout),
     };
-    result.map_err(|error| match error.kind() {
+    result.map_err(|error: io::Error| match error.kind() {
         // A Unix socket's path that is gone is a backend that does not listen.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Reason::ConnectRefused,
         io::ErrorKind::TimedOut => Reason::ConnectTimeout,
@@ -296,19 +310,32 @@ pub(super) async fn connect(backend: &Backend, timer: &Timer) -> Result<Socket, 
     })
 }
 
+/// What is spoken over TLS with a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// HTTP, of a version that ALPN settles.
+    Http,
+    /// What the client speaks, whatever that is.
+    Tcp,
+}
+
 /// Agrees on TLS with `backend` over a new connection; `timer` bounds it.
 ///
 /// # Errors
 /// [`Reason::TlsFailed`]: nothing of a request was sent.
 pub(super) async fn secure(
     socket: Socket,
-    (tls, backend): (&ClientTls, &Backend),
+    (tls, over, backend): (&ClientTls, Over, &Backend),
     buffers: &Rc<BufferPool>,
     timer: &Timer,
 ) -> Result<Box<Tls>, Reason> {
     let name = tls.name_of(backend.key(), backend.address());
     let name = name.ok_or(Reason::TlsFailed)?;
-    let session = UnbufferedClientConnection::new(Arc::clone(&tls.config), name);
+    let config = match over {
+        Over::Http => &tls.config,
+        Over::Tcp => &tls.tcp_config,
+    };
+    let session = UnbufferedClientConnection::new(Arc::clone(config), name);
     let session = session.map_err(|_| Reason::TlsFailed)?;
     let mut tls = Box::new(Tls::new(socket, Session::Client(session), buffers));
     let result = std::future::poll_fn(|cx| match tls.poll_handshake(cx) {

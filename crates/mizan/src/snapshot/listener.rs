@@ -1,5 +1,6 @@
 //! Listeners: sockets that accept clients, and what holds for a client on them.
 
+use super::route::HostMatch;
 use super::tls::ServerTls;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -75,6 +76,10 @@ pub struct Listener {
     /// Header fields that only Mizan may set, on any listener: those by which some listener tells backends who a
     /// client's certificate is of. Lower case; taken from every request in every spelling, see [`super::is_reserved`].
     pub reserved_headers: Arc<[Box<str>]>,
+    /// What its clients speak.
+    pub kind: ListenerKind,
+    /// From whom a PROXY header is read; `None`: from nobody.
+    pub proxy_header: Option<ProxyHeader>,
 }
 
 /// HTTP/2 with clients: over TLS by ALPN, in the clear by prior knowledge (RFC 9113 §3).
@@ -133,6 +138,82 @@ impl Default for Http2 {
     }
 }
 
+impl Listener {
+    /// Whether a peer at `address` must begin with a PROXY header.
+    pub fn wants_proxy_header(&self, address: Option<IpAddr>) -> bool {
+        let (Some(header), Some(address)) = (&self.proxy_header, address) else {
+            return false;
+        };
+        let address = address.to_canonical();
+        header.from.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl Listener {
+    /// Pools that it hands connections to, by name.
+    pub fn pool_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let passthrough = match &self.kind {
+            ListenerKind::Http => None,
+            ListenerKind::Tcp(passthrough) => Some(passthrough),
+        };
+        passthrough.into_iter().flat_map(|passthrough| {
+            let by_name = passthrough.names.iter().map(|(_, pool)| pool);
+            by_name.chain(&passthrough.pool)
+        })
+    }
+}
+
+/// What is spoken on a listener.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ListenerKind {
+    /// HTTP, by the routes (default).
+    #[default]
+    Http,
+    /// Anything over TCP: bytes are handed through to a pool, and no route is asked.
+    Tcp(Passthrough),
+}
+
+/// Which pool a TCP connection is handed to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Passthrough {
+    /// Pools, by name, for the server names that TLS clients ask for. Empty: nothing that a client sends is looked at.
+    pub names: Vec<(HostMatch, Arc<str>)>,
+    /// The pool, by name, for everyone else; `None`: they are cut off.
+    pub pool: Option<Arc<str>>,
+}
+
+impl Passthrough {
+    /// The name of the pool for clients that ask for `server_name` (lower case): by that name, then by the longest
+    /// wildcard, else the one for everyone.
+    pub fn pool(&self, server_name: Option<&str>) -> Option<&Arc<str>> {
+        let wanted = server_name.unwrap_or_default();
+        let below = |wildcard: &str| {
+            let rest = wanted.strip_suffix(wildcard);
+            rest.is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+        };
+        let fit = |host: &HostMatch| match host {
+            HostMatch::Exact(name) if name == wanted => Some(usize::MAX),
+            HostMatch::Wildcard(name) if below(name) => Some(name.len()),
+            _ => None,
+        };
+        let by_name = self
+            .names
+            .iter()
+            .filter_map(|(host, pool)| fit(host).map(|length| (length, pool)))
+            .max_by_key(|(length, _)| *length);
+        by_name.map(|(_, pool)| pool).or(self.pool.as_ref())
+    }
+}
+
+/// From whom a PROXY header is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyHeader {
+    /// Peers that must begin with one; from others none is read.
+    pub from: Vec<IpNet>,
+    /// From the connection's start to the header's end (default 3 s).
+    pub timeout: Duration,
+}
+
 /// Allow and deny by network: a denied address loses; with an allow list, only listed addresses pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Networks {
@@ -148,9 +229,15 @@ impl Networks {
         let Some(address) = address.map(|address| address.to_canonical()) else {
             return self.allow.is_empty();
         };
-        !self.deny.iter().any(|network| network.contains(&address))
+        !self.denies(Some(address))
             && (self.allow.is_empty()
                 || self.allow.iter().any(|network| network.contains(&address)))
+    }
+
+    /// Whether `address` is among those who may not.
+    pub fn denies(&self, address: Option<IpAddr>) -> bool {
+        let address = address.map(|address| address.to_canonical());
+        address.is_some_and(|address| self.deny.iter().any(|network| network.contains(&address)))
     }
 }
 
@@ -178,6 +265,10 @@ pub struct ClientTimeouts {
     pub idle: Duration,
     /// After a client's FIN behind a complete request, how long its answer is still worked for (default 1 s).
     pub half_close: Duration,
+    /// A tunnel in which nothing moves either way (default 1 h).
+    pub tunnel_idle: Duration,
+    /// A tunnel in all, however busy (default off).
+    pub tunnel: Duration,
 }
 
 /// Minimum body rates in bytes per second after a grace; 0 switches one off.
@@ -189,4 +280,43 @@ pub struct MinRate {
     pub download_bytes_per_second: u64,
     /// Time before either is enforced (default 5 s).
     pub grace: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_name_finds_its_pool_before_the_longest_wildcard_and_that_before_the_rest() {
+        let name = |host, pool: &str| (host, Arc::from(pool));
+        let exact = |host: &str| HostMatch::Exact(host.into());
+        let wildcard = |host: &str| HostMatch::Wildcard(host.into());
+        let mut passthrough = Passthrough {
+            names: vec![
+                name(wildcard("example"), "short"),
+                name(wildcard("b.example"), "long"),
+                name(exact("a.b.example"), "exact"),
+            ],
+            pool: Some(Arc::from("rest")),
+        };
+        for (wanted, pool) in [
+            (Some("a.b.example"), "exact"),
+            (Some("x.b.example"), "long"),
+            (Some("x.a.b.example"), "long"),
+            (Some("b.example"), "short"),
+            (Some("xb.example"), "short"),
+            (Some("example"), "rest"),
+            (Some(".example"), "rest"),
+            (Some("other.test"), "rest"),
+            (None, "rest"),
+        ] {
+            assert_eq!(
+                passthrough.pool(wanted).map(|pool| &**pool),
+                Some(pool),
+                "{wanted:?}"
+            );
+        }
+        passthrough.pool = None;
+        assert_eq!(passthrough.pool(Some("other.test")), None);
+    }
 }

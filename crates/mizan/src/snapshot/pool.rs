@@ -35,6 +35,8 @@ pub struct Pool {
     pub http2: Http2Upstream,
     /// TLS towards its backends; `None`: plain.
     pub tls: Option<Arc<ClientTls>>,
+    /// The PROXY header that begins each connection to a backend; `None`: none.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Time-outs towards backends.
     pub timeouts: UpstreamTimeouts,
     /// Retry rule.
@@ -268,6 +270,17 @@ pub struct HealthCheck {
     pub tls: Option<Arc<ClientTls>>,
     /// Whether probes speak HTTP/2: where the pool speaks nothing else.
     pub http2: bool,
+    /// The PROXY header that begins a probe of the backend's own port, as the pool's connections have it.
+    pub proxy_protocol: Option<ProxyVersion>,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// One line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// What a probe does.

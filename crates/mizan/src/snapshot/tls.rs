@@ -104,6 +104,8 @@ pub fn is_reserved(reserved: &[Box<str>], name: &[u8]) -> bool {
 pub struct ClientTls {
     /// Roots, client certificate, versions, ALPN, session cache.
     pub config: Arc<rustls::ClientConfig>,
+    /// The same for TCP that is handed through: without ALPN, for it may speak anything.
+    pub tcp_config: Arc<rustls::ClientConfig>,
     /// The same for probes, which speak HTTP/2 where the pool speaks nothing else, and keep no sessions.
     pub probe_config: Arc<rustls::ClientConfig>,
     /// The name that is sent as SNI and that the certificate must hold; `None`: the backend's host name as written, or

@@ -36,7 +36,7 @@ pub struct AccessRecord<'a> {
     pub host: &'a [u8],
     /// Request target.
     pub target: &'a [u8],
-    /// Protocol: `HTTP/1.1`.
+    /// Protocol: `HTTP/1.1`; `tcp` for a connection that was handed through.
     pub protocol: &'a str,
     /// What the client was sent; 0 if it was sent nothing.
     pub status: u16,
@@ -130,9 +130,11 @@ impl AccessRecord<'_> {
         }
         text(out, ",\"method\":", self.method);
         text(out, ",\"host\":", self.host);
-        out.extend_from_slice(b",\"target\":\"");
-        push_target(out, self.target, settings);
-        out.push(b'"');
+        if !self.target.is_empty() {
+            out.extend_from_slice(b",\"target\":\"");
+            push_target(out, self.target, settings);
+            out.push(b'"');
+        }
         text(out, ",\"protocol\":", self.protocol.as_bytes());
         number(out, ",\"status\":", u64::from(self.status));
         if let Some(code) = self.grpc_status {

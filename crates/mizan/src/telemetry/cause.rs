@@ -87,6 +87,8 @@ labels! {
         Limit = "limit",
         /// The process ran out of descriptors or memory.
         Resources = "resources",
+        /// No PROXY header, or a malformed one, where there must be one.
+        ProxyProtocol = "proxy_protocol",
     }
 }
 

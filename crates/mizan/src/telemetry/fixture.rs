@@ -5,8 +5,8 @@ use crate::snapshot::route::{
 };
 use crate::snapshot::{
     Bind, Certificate, CertificateChoice, ClientTimeouts, DrainSettings, HeadLimits, Keepalive,
-    Listener, MinRate, Networks, Pool, Queue, Retry, RetryOn, ServerTls, Settings, Snapshot,
-    UpstreamTimeouts,
+    Listener, ListenerKind, MinRate, Networks, Pool, Queue, Retry, RetryOn, ServerTls, Settings,
+    Snapshot, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::time::Instant;
@@ -75,6 +75,8 @@ fn listener(name: &str, index: usize) -> Listener {
             send: Duration::from_secs(30),
             idle: Duration::from_secs(75),
             half_close: Duration::from_secs(1),
+            tunnel_idle: Duration::from_secs(3600),
+            tunnel: Duration::ZERO,
         },
         min_rate: MinRate {
             upload_bytes_per_second: 256,
@@ -86,6 +88,8 @@ fn listener(name: &str, index: usize) -> Listener {
         redirect_to_https: None,
         reserved_headers: std::sync::Arc::from([]),
         tls: None,
+        kind: ListenerKind::Http,
+        proxy_header: None,
         http2: crate::snapshot::Http2::default(),
     }
 }
@@ -154,6 +158,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         protocol: crate::snapshot::Protocol::default(),
         http2: crate::snapshot::Http2Upstream::default(),
         tls: None,
+        proxy_protocol: None,
         timeouts: UpstreamTimeouts {
             connect: Duration::from_secs(1),
             response_header: Duration::from_secs(30),

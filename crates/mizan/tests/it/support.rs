@@ -6,6 +6,7 @@
 //! | [`backend`] | a scripted HTTP/1.1 backend in this process |
 //! | [`process`] | a backend in a process of its own, to be killed or stopped for real |
 //! | [`fault_proxy`] | a TCP relay that cuts, stalls, resets, delays, drips or goes half-open on command |
+//! | [`raw`] | a backend of bytes, whatever they mean |
 //! | [`client`] | one client connection: bytes out, one parsed response in |
 //! | [`load`] | many clients for a while, and the fate of each request |
 //! | [`wire`] | reading HTTP/1.1 from a socket, for both sides |
@@ -17,6 +18,7 @@ pub(crate) mod load;
 pub(crate) mod mizan;
 pub(crate) mod pki;
 pub(crate) mod process;
+pub(crate) mod raw;
 pub(crate) mod wire;
 
 pub(crate) use backend::{Backend, Exchange, Next};
@@ -26,6 +28,7 @@ pub(crate) use load::{Fate, Load, Plan};
 pub(crate) use mizan::{Mizan, config, full_pipe, pass, pool_of};
 pub(crate) use pki::{Pki, ask_secured};
 pub(crate) use process::ProcessBackend;
+pub(crate) use raw::RawBackend;
 pub(crate) use wire::How;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

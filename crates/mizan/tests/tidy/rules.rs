@@ -44,18 +44,22 @@ pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
     ("telemetry", &["snapshot"]),
     ("snapshot", &[]),
     ("certificate", &[]),
+    ("client_hello", &[]),
     ("clock", &[]),
     ("h1", &[]),
     ("lack", &[]),
+    ("proxy_protocol", &[]),
     ("websocket", &[]),
 ];
 
 /// Modules that any module may name, `snapshot` and the leaves themselves apart.
 pub(crate) const LEAVES: &[&str] = &[
     "certificate",
+    "client_hello",
     "clock",
     "h1",
     "lack",
+    "proxy_protocol",
     "telemetry",
     "websocket",
 ];
@@ -83,9 +87,11 @@ const BANNED_WORDS: &[&str] = &[
 fn may_name(module: &str, other: &str) -> bool {
     let bare = [
         "certificate",
+        "client_hello",
         "clock",
         "h1",
         "lack",
+        "proxy_protocol",
         "snapshot",
         "websocket",
     ]

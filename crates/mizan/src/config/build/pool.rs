@@ -8,7 +8,7 @@ use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
     ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, Ping, Pool, ProbeKind, Protocol,
-    Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
+    ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
@@ -79,7 +79,7 @@ fn build_one(
     }
     let tls = inputs.tls.pools.get(&**name).cloned();
     let health = match &from.health {
-        Some(health) => Some(health_check(health, from.protocol, tls.as_ref())?),
+        Some(health) => Some(health_check(health, from, tls.as_ref())?),
         None => None,
     };
     Some(Pool {
@@ -101,6 +101,7 @@ fn build_one(
             schema::Protocol::Auto => Protocol::Auto,
         },
         http2: http2(&from.http2_limits)?,
+        proxy_protocol: from.proxy_protocol.map(proxy_version),
         timeouts: timeouts(&from.timeouts),
         retry: retry(&from.retry)?,
         keepalive: Keepalive {
@@ -205,9 +206,16 @@ fn config(from: &schema::Pool) -> PoolConfig {
     }
 }
 
+fn proxy_version(from: schema::ProxyVersion) -> ProxyVersion {
+    match from {
+        schema::ProxyVersion::V1 => ProxyVersion::V1,
+        schema::ProxyVersion::V2 => ProxyVersion::V2,
+    }
+}
+
 fn health_check(
     from: &schema::Health,
-    protocol: schema::Protocol,
+    pool: &schema::Pool,
     tls: Option<&Arc<ClientTls>>,
 ) -> Option<HealthCheck> {
     let kind = if from.tcp {
@@ -235,7 +243,8 @@ fn health_check(
         timeout,
         port: from.port,
         tls: tls.filter(|_| from.tls.unwrap_or(true)).cloned(),
-        http2: protocol == schema::Protocol::Http2,
+        http2: pool.protocol == schema::Protocol::Http2,
+        proxy_protocol: pool.proxy_protocol.map(proxy_version),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Seen, edits, for_each};
 use crate::config::report::Cx;
-use crate::config::schema::{File, Route, ValueMatch};
+use crate::config::schema::{File, Listener, ListenerKind, Route, ValueMatch};
 use crate::config::text::{PathText, did_you_mean};
 use crate::config::tree::At;
 use crate::snapshot::route::NormalPath;
@@ -14,7 +14,9 @@ const ACTIONS: [&str; 4] = ["pool", "split", "redirect", "respond"];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("route");
-    if file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
+    let asks_none = |listener: &Listener| listener.kind == ListenerKind::Tcp;
+    let is_asked = file.listener.is_empty() || !file.listener.iter().all(asks_none);
+    if is_asked && file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
         let help = "`[[route]]` with `pool = \"NAME\"` sends them to a pool";
         cx.warn(
             &list,
@@ -24,7 +26,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         );
     }
     let mut names = Seen::new();
-    let mut used: BTreeSet<&str> = BTreeSet::new();
+    let mut used: BTreeSet<&str> = super::tcp::pools(file);
     for (index, route) in file.route.iter().enumerate() {
         let at = list.index(index);
         if let Some(name) = &route.name {

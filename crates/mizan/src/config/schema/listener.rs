@@ -1,10 +1,11 @@
 //! `[[listener]]`.
 
-use super::NetworkList;
 use super::http2::ListenerHttp2;
 use super::tls::{ListenerTls, RedirectToHttps};
+use super::{NetworkList, OneOrMany};
 use crate::config::text::{Bytes, BytesOrUnlimited, FileMode, Text, Time};
 use crate::snapshot::Bind;
+use crate::snapshot::route::HostMatch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,15 @@ pub(in super::super) struct Listener {
     pub(in super::super) name: Option<String>,
     /// Where it listens; `[::]` takes IPv4 and IPv6.
     pub(in super::super) bind: Option<Text<Bind>>,
+    /// What clients speak.
+    pub(in super::super) kind: ListenerKind,
+    /// With `kind = "tcp"`: the pool that connections are handed to, those that `sni` takes apart.
+    pub(in super::super) pool: Option<String>,
+    /// With `kind = "tcp"`: pools for TLS clients, by the server name that they ask for. TLS is passed through as it
+    /// is; an exact name is taken before a wildcard, and a longer wildcard before a shorter one.
+    pub(in super::super) sni: Vec<Sni>,
+    /// Peers that say in a PROXY header (version 1 or 2) for whom they connect; unset: nobody's is read.
+    pub(in super::super) proxy_protocol: Option<ProxyHeader>,
     /// Mode of a Unix socket's file, which says who may connect; unset: what the umask leaves. Read when the socket is
     /// opened: at start, or when a reload adds the listener.
     pub(in super::super) mode: Option<Text<FileMode>>,
@@ -70,6 +80,10 @@ impl Default for Listener {
         Self {
             name: None,
             bind: None,
+            kind: ListenerKind::Http,
+            pool: None,
+            sni: Vec::new(),
+            proxy_protocol: None,
             mode: None,
             backlog: 4096,
             connections_max: 100_000,
@@ -88,6 +102,50 @@ impl Default for Listener {
             redirect_to_https: None,
             timeouts: ListenerTimeouts::default(),
             min_rate: MinRate::default(),
+        }
+    }
+}
+
+/// What clients speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(in super::super) enum ListenerKind {
+    /// HTTP: requests are sent on by the routes.
+    Http,
+    /// Anything over TCP: bytes are handed through both ways, and no route is asked.
+    Tcp,
+}
+
+/// A pool for the TLS clients that ask for some names.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["names", "pool"]))]
+pub(in super::super) struct Sni {
+    /// Names, exact or `*.example.org` (any name below it).
+    pub(in super::super) names: OneOrMany<Text<HostMatch>>,
+    /// Their pool.
+    pub(in super::super) pool: Option<String>,
+}
+
+/// Peers that say for whom they connect.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["from"]))]
+pub(in super::super) struct ProxyHeader {
+    /// Networks whose connections must begin with a PROXY header, and whose word is believed. `allow` and `deny` then
+    /// hold for the address that it names; `deny` for their own, too.
+    pub(in super::super) from: NetworkList,
+    /// From the connection's start to the header's end.
+    #[schemars(extend("x-minimum" = "10ms", "x-maximum" = "1h"))]
+    pub(in super::super) timeout: Text<Time>,
+}
+
+impl Default for ProxyHeader {
+    fn default() -> Self {
+        Self {
+            from: Vec::new(),
+            timeout: Text::preset("3s"),
         }
     }
 }
@@ -111,6 +169,12 @@ pub(in super::super) struct ListenerTimeouts {
     /// How long the answer to a complete request is still worked for once its client has closed its side.
     #[schemars(extend("x-maximum" = "1h"))]
     pub(in super::super) half_close: Text<Time>,
+    /// How long a TCP connection that is handed through may be silent, both ways.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "168h", "x-zero" = "off"))]
+    pub(in super::super) tunnel_idle: Text<Time>,
+    /// How long such a connection may last in all.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "8760h", "x-zero" = "off"))]
+    pub(in super::super) tunnel: Text<Time>,
 }
 
 impl Default for ListenerTimeouts {
@@ -121,6 +185,8 @@ impl Default for ListenerTimeouts {
             send: Text::preset("30s"),
             idle: Text::preset("75s"),
             half_close: Text::preset("1s"),
+            tunnel_idle: Text::preset("1h"),
+            tunnel: Text::preset("0s"),
         }
     }
 }

@@ -33,6 +33,9 @@ pub(in super::super) struct Pool {
     pub(in super::super) health: Option<Health>,
     /// Passive checks: backends whose answers fail are ejected for a while.
     pub(in super::super) ejection: Ejection,
+    /// The PROXY header that begins each connection to a backend, and says for whom it is; unset: none. Over HTTP such a
+    /// connection is not kept for another request. Probes of the backends' own port begin with one, too.
+    pub(in super::super) proxy_protocol: Option<ProxyVersion>,
     /// Time-outs towards the backends.
     pub(in super::super) timeouts: PoolTimeouts,
     /// When and how a request is tried again.
@@ -57,6 +60,7 @@ impl Default for Pool {
             http2_limits: PoolHttp2::default(),
             health: None,
             ejection: Ejection::default(),
+            proxy_protocol: None,
             timeouts: PoolTimeouts::default(),
             retry: Retry::default(),
             keepalive: Keepalive::default(),
@@ -96,6 +100,17 @@ pub(in super::super) enum Protocol {
     Http2,
     /// What a backend chooses by ALPN; with TLS only.
     Auto,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(in super::super) enum ProxyVersion {
+    /// One line of text.
+    V1,
+    /// Binary; a probe's says `LOCAL`.
+    V2,
 }
 
 /// A backend: its address alone, or a table.

@@ -4,7 +4,7 @@
 use super::Found;
 use super::pools;
 use super::sides::{Must, Side, Sides, on, process, shown, shown_floor, unset};
-use crate::config::schema::{File, Route};
+use crate::config::schema::{File, ListenerKind, Route};
 use crate::config::text::{Text, Time};
 use crate::config::tree::Step;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub(super) fn all(file: &File) -> Vec<Found<'_>> {
         file.listener
             .iter()
             .enumerate()
+            // Where TCP is handed through, no connection idles between requests.
+            .filter(|(_, listener)| listener.kind == ListenerKind::Http)
             .map(|(index, _)| outer_idle(file, index)),
     );
     for (name, pool) in &file.pool {

@@ -64,10 +64,14 @@ pub(super) fn compile(
         probe_config.alpn_protocols = vec![b"http/1.1".to_vec()];
     }
     probe_config.resumption = Resumption::disabled();
+    let mut tcp_config = config.clone();
+    tcp_config.alpn_protocols = Vec::new();
     let sessions = (2 * pool.backends.len()).clamp(SESSIONS.0, SESSIONS.1);
     config.resumption = Resumption::in_memory_sessions(sessions);
+    tcp_config.resumption = Resumption::in_memory_sessions(sessions);
     Some(ClientTls {
         config: Arc::new(config),
+        tcp_config: Arc::new(tcp_config),
         probe_config: Arc::new(probe_config),
         server_name: from.server_name.as_ref().map(|name| name.value.0.clone()),
         handshake: from.handshake_timeout.value.0,

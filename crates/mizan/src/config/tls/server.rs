@@ -30,7 +30,7 @@ pub(super) struct Compiled {
 pub(super) fn compile(
     cx: &mut Cx<'_>,
     from: &ListenerTls,
-    http2: bool,
+    alpn: &[&str],
     at: &At<'_>,
     before: Option<&ServerTls>,
 ) -> Option<Compiled> {
@@ -38,7 +38,7 @@ pub(super) fn compile(
         kx_groups: from.groups.iter().copied().map(group).collect(),
         ..provider()
     });
-    let mut made = Made::of(&(from, http2));
+    let mut made = Made::of(&(from, alpn));
     // Each looks at its own files, so that what is wrong with any is told at once.
     let pairs = certificates(cx, from, at, &provider, &mut made);
     let mut auth_made = Made::of(&from.client_auth);
@@ -55,10 +55,7 @@ pub(super) fn compile(
         provider,
         verifier,
         ticketer: tickets.as_ref().map(|made| Arc::clone(&made.producer)),
-        alpn: match http2 {
-            true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            false => vec![b"http/1.1".to_vec()],
-        },
+        alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
     };
     let config = config(cx, from, at, parts)?;
     let usable = pairs.iter().filter(|pair| pair.is_current).count();

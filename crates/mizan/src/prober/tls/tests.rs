@@ -33,6 +33,7 @@ fn certificate(
     let config = Arc::new(config);
     let tls = ClientTls {
         config: Arc::clone(&config),
+        tcp_config: Arc::clone(&config),
         probe_config: config,
         server_name: None,
         handshake: Duration::from_secs(5),
@@ -119,4 +120,30 @@ async fn a_backend_of_another_name_is_down() {
     };
     let passed = probed(http("/"), &address, Some(Arc::new(named))).await;
     assert_eq!(passed, ProbeResult::Passed);
+}
+
+#[tokio::test]
+async fn a_proxy_header_goes_before_the_handshake() {
+    use crate::snapshot::ProxyVersion;
+    const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+    let (_, _, tls) = certificate("127.0.0.1");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = Address::Ip(listener.local_addr().unwrap());
+    for kind in [http("/"), ProbeKind::Tcp] {
+        let check = HealthCheck {
+            tls: Some(Arc::clone(&tls)),
+            proxy_protocol: Some(ProxyVersion::V2),
+            ..check(kind)
+        };
+        let backend = core(std::slice::from_ref(&address)).backends()[0].clone();
+        let heard = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = vec![0; LOCAL.len() + 1];
+            stream.read_exact(&mut heard).await.unwrap();
+            heard
+        };
+        let (heard, _) = tokio::join!(heard, probe(Arc::new(check), backend));
+        // Then a record of a handshake.
+        assert_eq!(heard, [LOCAL, &[22]].concat());
+    }
 }

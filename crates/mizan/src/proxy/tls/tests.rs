@@ -171,3 +171,16 @@ async fn a_session_between_requests_is_quiet_until_the_peer_says_something() {
         .expect("it is open");
     assert!(!pair.client.is_quiet());
 }
+
+#[tokio::test]
+async fn who_has_said_that_it_sends_no_more_still_reads() {
+    let mut pair = pair().await;
+    poll_fn(|cx| pair.client.poll_shut_write(cx)).await;
+    let read = poll_fn(|cx| pair.server.poll_read(cx, &mut [0; 8])).await;
+    assert_eq!(read.expect("close_notify"), 0);
+    let answer = vec![b'a'; 100_000];
+    assert!(carry(&mut pair.server, &mut pair.client, &answer, 4096).await == answer);
+    drop(pair.server);
+    let read = poll_fn(|cx| pair.client.poll_read(cx, &mut [0; 8])).await;
+    assert_eq!(read.expect("close_notify"), 0);
+}

@@ -108,7 +108,6 @@ fn a_user_in_an_absolute_target_is_not_logged() {
         ("http://example.org/a@b", "http://example.org/a@b"),
         ("me@example.org:443", "example.org:443"),
         ("*", "*"),
-        ("", ""),
     ] {
         let read: Value = serde_json::from_str(&line(
             &AccessRecord {
@@ -120,6 +119,19 @@ fn a_user_in_an_absolute_target_is_not_logged() {
         .expect("JSON");
         assert_eq!(read["target"], shown);
     }
+}
+
+#[test]
+fn a_connection_that_was_handed_through_has_no_target() {
+    let record = AccessRecord {
+        protocol: "tcp",
+        ..AccessRecord::default()
+    };
+    let read: Value = serde_json::from_str(&line(&record, false)).expect("JSON");
+    assert_eq!(
+        (&read["protocol"], read.get("target")),
+        (&"tcp".into(), None)
+    );
 }
 
 #[test]

@@ -233,22 +233,21 @@ impl WorkerSeries {
         }
     }
 
-    /// The place of a pool outside any route: connections that are opened or closed for no request.
+    /// The place of a pool outside any route: for connections that a listener hands to it unread.
     pub fn pool_place(&self, pool: &Arc<Pool>, version: &str) -> Place {
+        let series = &*self.series;
         let address = Arc::as_ptr(pool).addr();
-        match self
-            .series
-            .pools
-            .binary_search_by_key(&address, |pool| pool.address)
-        {
-            Err(_) => Place::NOWHERE,
-            Ok(at) => {
-                let pool = &self.series.pools[at];
-                Place {
-                    in_row: 0,
-                    destination: (pool.first + pool.version(version)) as u32,
-                }
-            }
+        let pools = &series.pools;
+        let Ok(at) = pools.binary_search_by_key(&address, |pool| pool.address) else {
+            return Place::NOWHERE;
+        };
+        let (pool, version) = (&pools[at], pools[at].version(version));
+        let handed = series.routes.last().into_iter();
+        let mut handed = handed.flat_map(|listeners| &listeners.pools);
+        let first = handed.find(|(pool, _)| *pool == at).map(|(_, first)| first);
+        Place {
+            in_row: first.map_or(0, |first| (first + version) as u32),
+            destination: (pool.first + version) as u32,
         }
     }
 
@@ -334,7 +333,8 @@ fn labels_of(versions: &[Arc<str>]) -> Vec<Arc<str>> {
     labels
 }
 
-/// The routes' places in a row, by route index, and the row's length.
+/// The routes' places in a row, by route index, and the row's length. What listeners hand to pools without a route
+/// stands last, as a route without a name.
 fn routes_of(snapshot: &Snapshot, pools: &[PoolPlace]) -> (Vec<RoutePlace>, usize) {
     let mut next = 1;
     let mut in_order: Vec<_> = snapshot.routes.routes().iter().collect();
@@ -355,17 +355,33 @@ fn routes_of(snapshot: &Snapshot, pools: &[PoolPlace]) -> (Vec<RoutePlace>, usiz
         next += 1;
         if let Action::Forward(split) = &route.action {
             for (pool, _) in &split.pools {
-                let address = Arc::as_ptr(pool).addr();
-                let Ok(at) = pools.binary_search_by_key(&address, |pool| pool.address) else {
-                    continue;
-                };
-                place.pools.push((at, next));
-                next += pools[at].versions.len();
+                place.add(pool, pools, &mut next);
             }
         }
         routes.push(place);
     }
+    let mut handed = RoutePlace {
+        name: Arc::from(""),
+        first: next,
+        pools: Vec::new(),
+    };
+    next += 1;
+    for pool in snapshot.handed_pools() {
+        handed.add(pool, pools, &mut next);
+    }
+    routes.push(handed);
     (routes, next)
+}
+
+impl RoutePlace {
+    /// Gives each version of `pool` a place, from `next` on.
+    fn add(&mut self, pool: &Arc<Pool>, pools: &[PoolPlace], next: &mut usize) {
+        let address = Arc::as_ptr(pool).addr();
+        if let Ok(at) = pools.binary_search_by_key(&address, |pool| pool.address) {
+            self.pools.push((at, *next));
+            *next += pools[at].versions.len();
+        }
+    }
 }
 
 /// 1 to 5 for 1xx to 5xx, 0 for no answer.

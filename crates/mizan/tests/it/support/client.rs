@@ -227,6 +227,11 @@ impl Client {
         self.peek().map_err(|error| error.kind()) != Err(io::ErrorKind::WouldBlock)
     }
 
+    /// Whether a byte comes before the end.
+    pub(crate) fn try_read_some(&mut self) -> bool {
+        self.wire.exactly(1, &mut Vec::new()).is_ok()
+    }
+
     fn peek(&self) -> io::Result<usize> {
         let stream = self.stream();
         stream.set_nonblocking(true)?;

@@ -109,6 +109,8 @@ fn the_protocol_is_what_alpn_offers() {
         assert_eq!(texts(&tls.probe_config), [probe]);
         let check = pool.health.as_ref().expect("a check");
         assert_eq!(check.http2, probe == "h2");
+        let any: [&str; 0] = [];
+        assert_eq!(texts(&tls.tcp_config), any, "TCP may carry anything");
     }
 }
 

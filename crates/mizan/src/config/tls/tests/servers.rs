@@ -180,6 +180,16 @@ fn http2_is_offered_unless_it_is_switched_off() {
 }
 
 #[test]
+fn nothing_is_offered_where_tcp_is_handed_through() {
+    let pki = with_one();
+    let tcp = "[listener.tls]";
+    let tcp = listener(ONE).replace(tcp, &format!("kind = \"tcp\"\npool = \"p\"\n{tcp}"));
+    let tcp = tcp.replace("[[route]]\npool = \"p\"\n", "");
+    let offered = server(&clean(&pki, &tcp)).alpn_protocols.clone();
+    assert!(offered.is_empty(), "{offered:?}");
+}
+
+#[test]
 fn a_required_certificate_must_be_of_the_root_and_not_revoked() {
     let pki = with_one();
     pki.issue("alice", Wish::of(&["alice.example"]));

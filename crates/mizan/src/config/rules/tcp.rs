@@ -1,0 +1,256 @@
+//! Rules of listeners that hand TCP through, of the pools that they name, and of PROXY headers.
+
+use super::{Seen, for_each};
+use crate::config::report::Cx;
+use crate::config::schema::{File, Listener, ListenerKind, Pool, Protocol};
+use crate::config::tree::At;
+use crate::snapshot::{Bind, HashKey};
+use std::collections::BTreeSet;
+
+/// Keys of a listener that only HTTP gives a meaning.
+const HTTP_ONLY: [&str; 11] = [
+    "trusted_proxies",
+    "body_max",
+    "head_max",
+    "headers_max",
+    "target_max",
+    "requests_per_connection_max",
+    "upstream_header",
+    "http2",
+    "http2_limits",
+    "redirect_to_https",
+    "min_rate",
+];
+
+/// Its time-outs of that kind.
+const HTTP_TIMEOUTS: [&str; 4] = ["body", "send", "idle", "half_close"];
+
+/// Keys of a pool that mean nothing where no request is read, table and key.
+const POOL_HTTP_ONLY: [(&str, &str); 10] = [
+    ("timeouts", "response_header"),
+    ("timeouts", "response_idle"),
+    ("timeouts", "per_try"),
+    ("timeouts", "request"),
+    ("retry", "reset"),
+    ("retry", "timeout"),
+    ("retry", "statuses"),
+    ("retry", "buffer_max"),
+    ("keepalive", "idle_timeout"),
+    ("keepalive", "idle_max"),
+];
+
+pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
+    let list = At::ROOT.key("listener");
+    for (index, listener) in file.listener.iter().enumerate() {
+        let at = list.index(index);
+        proxy_header(cx, listener, &at);
+        match listener.kind {
+            ListenerKind::Http => http(cx, &at),
+            ListenerKind::Tcp => tcp(cx, file, listener, &at),
+        }
+    }
+    routes(cx, file);
+    for (name, pool) in &file.pool {
+        one_client(cx, pool, &At::ROOT.key("pool").key(name));
+    }
+    let by_routes: BTreeSet<&str> = file.route.iter().flat_map(pools_of_route).collect();
+    for name in pools(file) {
+        if let Some(pool) = file.pool.get(name)
+            && !by_routes.contains(name)
+        {
+            pool_of_tcp(cx, pool, &At::ROOT.key("pool").key(name));
+        }
+    }
+}
+
+/// The pools that listeners name.
+pub(super) fn pools(file: &File) -> BTreeSet<&str> {
+    let tcp = file
+        .listener
+        .iter()
+        .filter(|listener| listener.kind == ListenerKind::Tcp);
+    tcp.flat_map(|listener| {
+        let by_name = listener.sni.iter().filter_map(|sni| sni.pool.as_deref());
+        by_name.chain(listener.pool.as_deref())
+    })
+    .collect()
+}
+
+fn pools_of_route(route: &crate::config::schema::Route) -> impl Iterator<Item = &str> {
+    let parts = route.split.iter().flatten();
+    let parts = parts.filter_map(|part| part.pool.as_deref());
+    parts.chain(route.pool.as_deref())
+}
+
+fn http(cx: &mut Cx<'_>, at: &At<'_>) {
+    for key in ["pool", "sni"] {
+        let at = at.key(key);
+        if cx.is_set(&at) {
+            let message = format!("`{key}` is for `kind = \"tcp\"`: this listener speaks HTTP");
+            let help = "`kind = \"tcp\"` hands bytes through; for HTTP, `[[route]]` names the pool";
+            cx.error_with(&at, "contradiction", message, help);
+        }
+    }
+}
+
+fn tcp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
+    let (pool_at, sni_at) = (at.key("pool"), at.key("sni"));
+    if !cx.is_set(&pool_at) && !cx.is_set(&sni_at) && !cx.is_partial(at) {
+        let help = "`pool = \"NAME\"` takes all connections, `sni` TLS clients by the name that they ask for";
+        cx.error_with(
+            at,
+            "missing_key",
+            "this listener does not say where to",
+            help,
+        );
+    }
+    if let Some(name) = &listener.pool {
+        known_pool(cx, file, name, &pool_at);
+    }
+    let mut names = Seen::new();
+    for (index, sni) in listener.sni.iter().enumerate() {
+        let at = sni_at.index(index);
+        let names_at = at.key("names");
+        if sni.names.as_slice().is_empty() && cx.list_len(&names_at) == Some(0) {
+            let help = "a name such as \"www.example.org\", or `pool` of the listener for everyone";
+            cx.error_with(&names_at, "empty", "`names` names nobody", help);
+        }
+        for_each(&sni.names, &names_at, |name, at| {
+            names.once(cx, at, "server name", &name.text.to_ascii_lowercase());
+        });
+        if let Some(pool) = &sni.pool {
+            known_pool(cx, file, pool, &at.key("pool"));
+        }
+    }
+    if listener.tls.is_some() && cx.is_set(&sni_at) {
+        let message = "`sni` passes TLS on as it is, and `[listener.tls]` ends it here";
+        let help = "take out `tls`, or `sni` and give its `pool`";
+        cx.error_with(&sni_at, "contradiction", message, help);
+    }
+    let (timeouts, tls) = (at.key("timeouts"), at.key("tls"));
+    let client_auth = tls.key("client_auth");
+    let mut without_effect: Vec<At<'_>> = HTTP_ONLY.iter().map(|key| at.key(key)).collect();
+    without_effect.extend(HTTP_TIMEOUTS.iter().map(|key| timeouts.key(key)));
+    without_effect.extend([tls.key("hsts"), client_auth.key("headers")]);
+    if listener.sni.is_empty() {
+        without_effect.push(timeouts.key("header"));
+    }
+    for at in without_effect {
+        if cx.is_set(&at) {
+            let message = "no effect on a listener that hands TCP through";
+            cx.warn(&at, "no_effect", message, "leave it out");
+        }
+    }
+}
+
+fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) {
+    if !file.pool.contains_key(name) && !cx.is_set(&At::ROOT.key("pool").key(name)) {
+        let message = format!("there is no pool `{}`", name.escape_debug());
+        let known = file.pool.keys().map(String::as_str);
+        let message = cx.report.suggest(message, name, known);
+        cx.error(at, "unknown_name", message);
+    }
+}
+
+/// A route that holds on such a listener would never be asked.
+fn routes(cx: &mut Cx<'_>, file: &File) {
+    let named = |listener: &Listener, name: &str| {
+        let bind = listener.bind.as_ref().map(|bind| bind.text.as_str());
+        listener.name.as_deref().or(bind) == Some(name)
+    };
+    let list = At::ROOT.key("route");
+    for (index, route) in file.route.iter().enumerate() {
+        let at = list.index(index);
+        for_each(&route.listener, &at.key("listener"), |name, at| {
+            let mut listeners = file.listener.iter();
+            let found = listeners.find(|listener| named(listener, name));
+            if found.is_some_and(|listener| listener.kind == ListenerKind::Tcp) {
+                let message = format!("listener `{name}` hands TCP through and asks no route");
+                let help = "its own `pool` and `sni` say where to; leave it out here";
+                cx.error_with(at, "contradiction", message, help);
+            }
+        });
+    }
+}
+
+/// A header says who one client is.
+fn one_client(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+    let name = match pool.protocol {
+        Protocol::Http1 => return,
+        Protocol::Http2 => "http2",
+        Protocol::Auto => "auto",
+    };
+    if pool.proxy_protocol.is_some() {
+        let message = format!(
+            "a PROXY header speaks for one client, and with `protocol = \"{name}\"` a connection carries the requests of many"
+        );
+        let help = "`protocol = \"http1\"`; or leave it out, and `X-Forwarded-For` says for whom each request is";
+        cx.error_with(&at.key("proxy_protocol"), "contradiction", message, help);
+    }
+}
+
+/// What such a pool says of requests, where only connections come.
+fn pool_of_tcp(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+    for (table, key) in POOL_HTTP_ONLY {
+        let table = at.key(table);
+        let at = table.key(key);
+        if cx.is_set(&at) {
+            let message = format!("`{key}` has no effect: this pool gets TCP connections only");
+            cx.warn(&at, "no_effect", message, "leave it out");
+        }
+    }
+    for key in ["protocol", "http2_limits"] {
+        let at = at.key(key);
+        if cx.is_set(&at) {
+            let message = format!("`{key}` has no effect: this pool gets TCP connections only");
+            cx.warn(&at, "no_effect", message, "leave it out");
+        }
+    }
+    let is_of_request = |key: &HashKey| *key != HashKey::ClientAddress;
+    if let Some(key) = &pool.hash_key
+        && is_of_request(&key.value)
+    {
+        let message = format!(
+            "a TCP connection has no `{}`: each is placed at random",
+            key.text
+        );
+        let help = "`hash_key = \"client_address\"`";
+        cx.warn(&at.key("hash_key"), "no_effect", message, help);
+    }
+}
+
+fn proxy_header(cx: &mut Cx<'_>, listener: &Listener, at: &At<'_>) {
+    let Some(header) = &listener.proxy_protocol else {
+        return;
+    };
+    let at = at.key("proxy_protocol");
+    let from_at = at.key("from");
+    if cx.list_len(&from_at) == Some(0) {
+        let message = "`from` names nobody: no header is read";
+        cx.error_with(
+            &from_at,
+            "empty",
+            message,
+            "name the networks of what stands in front",
+        );
+    }
+    for (index, network) in header.from.iter().enumerate() {
+        if network.value.prefix_len() == 0 {
+            let message = format!(
+                "`{}` believes every client's word about its own address",
+                network.text
+            );
+            let help = "name the networks of what stands in front";
+            cx.warn(&from_at.index(index), "forgeable", message, help);
+        }
+    }
+    if let Some(Bind::Unix(_)) = listener.bind.as_ref().map(|bind| &bind.value) {
+        let message = "a peer on a Unix socket has no address: no header is read";
+        cx.warn(
+            &at,
+            "no_effect",
+            message,
+            "leave it out, or bind an address",
+        );
+    }
+}
