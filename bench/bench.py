@@ -11,6 +11,7 @@ counts is the CPU time that the whole process tree of a proxy used for a request
 generator is the limit. Believe a gap when each round shows it. `noise` is what else ran on the machine, in cores.
 """
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -113,12 +114,20 @@ def find_peers(arguments):
     return available
 
 
+def can_call(front):
+    """Whether the backends of a front are here; says if not."""
+    if front != "grpc" or grpc.installed():
+        return True
+    say("nghttpd is not here: no calls of gRPC")
+    return False
+
+
 def command_run(arguments):
     arguments.seconds = arguments.seconds or (2 if arguments.quick else 7)
     available = find_peers(arguments)
     names = choose(arguments.points, [point.name for point in POINTS], "point")
     skipped = FULL_ONLY if arguments.quick and not arguments.points else []
-    points = [point for point in POINTS if point.name in names and point.name not in skipped]
+    points = [point for point in POINTS if point.name in names and point.name not in skipped and can_call(point.front)]
     started = time.time()
     record = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)), "machine": procfs.machine(), "seconds": arguments.seconds,
@@ -141,9 +150,9 @@ def command_run(arguments):
 def command_check(arguments):
     available = find_peers(arguments)
     failed = 0
-    with backends(True), grpc.backends(True):
+    with backends(True), grpc.backends(True) if can_call("grpc") else contextlib.nullcontext():
         for name, peer in available.items():
-            for front in peer.fronts:
+            for front in filter(can_call, peer.fronts):
                 try:
                     with Running(peer, list(arguments.all_names), front=front) as running:
                         if peer.is_proxy or front == "tcp":
