@@ -72,5 +72,5 @@ bench-setup:
 bench: release-lto bench-setup ## Mizan beside nginx, HAProxy, Envoy, Caddy and a raw relay: under five minutes
 	python3 bench/bench.py run --quick --mizan $(TARGET_DIR)/release-lto/mizan
 
-bench-full: release-lto bench-setup ## every point, three rounds
+bench-full: release-lto bench-setup ## every point, in three rounds or five: about an hour
 	python3 bench/bench.py run --full --mizan $(TARGET_DIR)/release-lto/mizan

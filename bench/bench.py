@@ -4,12 +4,14 @@
   bench.py run --quick | --full [--mizan BINARY] [--peers a,b] [--points a,b] [--rounds N] [--seconds S]
   bench.py check [--peers a,b]          each peer starts and answers rightly, in each protocol that it has; measures nothing
   bench.py report [FILE]                the tables again, from the JSON of a run
+  bench.py points                       what is measured
 
 Within a round the peers take turns (A, B, C, then A, B, C again), so that a drift of the machine touches all alike. What
 counts is the CPU time that the whole process tree of a proxy used for a request, from /proc: it holds also when the load
 generator is the limit. Believe a gap when each round shows it. `noise` is what else ran on the machine, in cores.
 """
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -28,8 +30,8 @@ FULL_ROUNDS = {
     "tls": 3, "handshake": 3, "resumed": 3, "h2tls": 3, "h2c": 3, "grpc": 3, "tcp128": 3, "tcp1m": 3,
 }
 QUICK_ROUNDS = {"small": 2}
-# A settling and a measured interval of checks each: too long for the quick run.
-FULL_ONLY = ["rest-10", "rest-1000"]
+# The quick run has one point of each kind; what it leaves out takes long, or differs little from what it has.
+FULL_ONLY = ["16k", "resumed", "h2c", "tcp1m", "idletls", "idlews", "log", "rest-10", "rest-1000"]
 TRIES = {"quick": 1, "full": 3}
 
 
@@ -112,12 +114,20 @@ def find_peers(arguments):
     return available
 
 
+def can_call(front):
+    """Whether the backends of a front are here; says if not."""
+    if front != "grpc" or grpc.installed():
+        return True
+    say("nghttpd is not here: no calls of gRPC")
+    return False
+
+
 def command_run(arguments):
     arguments.seconds = arguments.seconds or (2 if arguments.quick else 7)
     available = find_peers(arguments)
     names = choose(arguments.points, [point.name for point in POINTS], "point")
     skipped = FULL_ONLY if arguments.quick and not arguments.points else []
-    points = [point for point in POINTS if point.name in names and point.name not in skipped]
+    points = [point for point in POINTS if point.name in names and point.name not in skipped and can_call(point.front)]
     started = time.time()
     record = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)), "machine": procfs.machine(), "seconds": arguments.seconds,
@@ -140,9 +150,9 @@ def command_run(arguments):
 def command_check(arguments):
     available = find_peers(arguments)
     failed = 0
-    with backends(True), grpc.backends(True):
+    with backends(True), grpc.backends(True) if can_call("grpc") else contextlib.nullcontext():
         for name, peer in available.items():
-            for front in peer.fronts:
+            for front in filter(can_call, peer.fronts):
                 try:
                     with Running(peer, list(arguments.all_names), front=front) as running:
                         if peer.is_proxy or front == "tcp":
@@ -152,6 +162,12 @@ def command_check(arguments):
                     failed += 1
                     print(f"{name} {front}: FAILED: {error}", flush=True)
     return 1 if failed else 0
+
+
+def command_points(_):
+    for point in POINTS:
+        print(f"{point.name:<11} {point.title}{' (full run)' if point.name in FULL_ONLY else ''}")
+    return 0
 
 
 def command_report(arguments):
@@ -171,13 +187,14 @@ def main():
         if name == "run":
             length = command.add_mutually_exclusive_group(required=True)
             length.add_argument("--quick", action="store_true", help="under five minutes")
-            length.add_argument("--full", action="store_true", help="about half an hour")
+            length.add_argument("--full", action="store_true", help="about an hour")
             command.add_argument("--points", help="comma-separated; all by default: " + ", ".join(point.name for point in POINTS))
             command.add_argument("--rounds", type=int, help="for every point")
             command.add_argument("--seconds", type=int, help="of each measurement")
     command = commands.add_parser("report")
     command.set_defaults(act=command_report)
     command.add_argument("file", nargs="?", default=os.path.join(peers.OUT, "latest.json"))
+    commands.add_parser("points").set_defaults(act=command_points)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

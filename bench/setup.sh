@@ -43,7 +43,7 @@ has strace || missing+=(strace)
 has gcc || missing+=(gcc libc6-dev)
 [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
 # Debian packages nginx's TCP proxy apart from its core; other builds have it inside.
-if { ! has nginx || nginx_options | grep -q -- --with-stream=dynamic; } && [ ! -e /usr/lib/nginx/modules/ngx_stream_module.so ]; then
+if { ! has nginx || nginx_options | grep -- --with-stream=dynamic >/dev/null; } && [ ! -e /usr/lib/nginx/modules/ngx_stream_module.so ]; then
     missing+=(libnginx-mod-stream)
 fi
 has python3 || missing+=(python3)

@@ -35,6 +35,10 @@ def write(path, content):
     return path
 
 
+def installed():
+    return os.access(peers.binary("nghttpd"), os.X_OK)
+
+
 @contextlib.contextmanager
 def backends(pinned):
     """The pids of the servers, while they run."""
