@@ -188,7 +188,7 @@ def all_peers(mizan):
                 "h2c": {},
                 "grpc": {"@POOL@": 'protocol = "http2"'},
                 "ws": {},
-                "tcp": {"@LISTENER@": 'protocol = "tcp"\npool = "bench"', "@ROUTE@": ""},
+                "tcp": {"@LISTENER@": 'kind = "tcp"\npool = "bench"', "@ROUTE@": ""},
             },
             backend='    "{address}",',
             check=f'health = {{ path = "/healthz", interval = "{CHECK_INTERVAL_SECONDS}s", timeout = "1s", fall = 3, rise = 2 }}',
