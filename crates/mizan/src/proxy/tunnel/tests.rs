@@ -70,13 +70,18 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
     ended.expect("both end")
 }
 
-/// Leaves the kernel little room between the two.
-fn narrow(near: &Transport, far: &TcpStream) {
-    let near = near.plain_tcp().expect("a plain socket");
-    let sent = socket2::SockRef::from(&near.fd()).set_send_buffer_size(4096);
+/// Two ends between which the kernel holds little; the first has the smaller window.
+async fn narrow_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    // Before it connects: a window that was offered is not taken back.
+    socket.set_recv_buffer_size(4096).expect("it is new");
+    let (near, far) = tokio::join!(socket.connect(address), listener.accept());
+    let far = far.expect("it accepts").0;
+    let sent = socket2::SockRef::from(&far).set_send_buffer_size(4096);
     sent.expect("a live socket");
-    let read = socket2::SockRef::from(far).set_recv_buffer_size(4096);
-    read.expect("a live socket");
+    (near.expect("it connects"), far)
 }
 
 #[tokio::test]
@@ -87,16 +92,15 @@ async fn an_answer_is_passed_on_though_its_backend_takes_no_more() {
     question.room()[..4].copy_from_slice(b"more");
     question.filled(4);
     let World {
-        mut client,
         mut backend,
-        mut down,
         mut up,
         timer,
         buffers,
         ..
     } = world;
     // More than the way to this client holds at a time.
-    narrow(&down, &client);
+    let (mut client, near) = narrow_pair().await;
+    let mut down = Transport::from(near);
     let sent: Vec<u8> = (0..48_000u32).map(|at| (at / 7) as u8).collect();
     backend.write_all(&sent).await.expect("it is taken");
     std::future::poll_fn(|cx| up.poll_write(cx, b"x"))
