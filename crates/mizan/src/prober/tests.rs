@@ -228,6 +228,34 @@ async fn a_probe_goes_to_the_port_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_probe_of_the_balanced_port_begins_with_a_header_that_names_nobody() {
+    for (version, header) in [
+        (ProxyVersion::V1, &b"PROXY UNKNOWN\r\n"[..]),
+        (ProxyVersion::V2, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"),
+    ] {
+        let (backend, address) = listener().await;
+        let (own, _) = listener().await;
+        let mut check = HealthCheck {
+            proxy_protocol: Some(version),
+            ..check(ProbeKind::Tcp)
+        };
+        assert_eq!(once(&address, check.clone()).await, ProbeResult::Passed);
+        let mut read = Vec::new();
+        let mut stream = backend.accept().await.expect("it came").0;
+        stream.read_to_end(&mut read).await.expect("an end");
+        assert_eq!(read, header);
+        // What listens on a port of the probe's own expects none.
+        check.port = Some(own.local_addr().expect("it is bound").port());
+        assert_eq!(once(&address, check).await, ProbeResult::PassedElsewhere);
+        let mut stream = own.accept().await.expect("it came").0;
+        read.clear();
+        // The connect was all there was, and ends with a reset.
+        let _ = stream.read_to_end(&mut read).await;
+        assert_eq!(read, b"");
+    }
+}
+
+#[tokio::test]
 async fn silence_fails_after_the_time_out() {
     let (_listener, address) = listener().await;
     let check = HealthCheck {

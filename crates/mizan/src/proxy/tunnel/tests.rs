@@ -64,9 +64,25 @@ impl World {
     }
 }
 
-/// Runs both to their ends.
+/// Runs both to their ends, which must not take long.
 async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    tokio::join!(a, b)
+    let ends = async { tokio::join!(a, b) };
+    let ended = tokio::time::timeout(Duration::from_secs(15), ends).await;
+    ended.expect("both end")
+}
+
+/// Two ends between which the kernel holds little; the first has the smaller window.
+async fn narrow_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    // Before it connects: a window that was offered is not taken back.
+    socket.set_recv_buffer_size(4096).expect("it is new");
+    let (near, far) = tokio::join!(socket.connect(address), listener.accept());
+    let far = far.expect("it accepts").0;
+    let sent = socket2::SockRef::from(&far).set_send_buffer_size(4096);
+    sent.expect("a live socket");
+    (near.expect("it connects"), far)
 }
 
 #[tokio::test]
@@ -77,15 +93,17 @@ async fn an_answer_is_passed_on_though_its_backend_takes_no_more() {
     question.room()[..4].copy_from_slice(b"more");
     question.filled(4);
     let World {
-        mut client,
         mut backend,
-        mut down,
         mut up,
         timer,
         buffers,
         ..
     } = world;
-    backend.write_all(b"answer").await.expect("it is taken");
+    // More than the way to this client holds at a time.
+    let (mut client, near) = narrow_pair().await;
+    let mut down = Transport::from(near);
+    let sent: Vec<u8> = (0..48_000u32).map(|at| (at / 7) as u8).collect();
+    backend.write_all(&sent).await.expect("it is taken");
     std::future::poll_fn(|cx| up.poll_write(cx, b"x"))
         .await
         .expect("it is taken");
@@ -111,12 +129,16 @@ async fn an_answer_is_passed_on_though_its_backend_takes_no_more() {
         },
     );
     let mut answers = 0;
-    let ended = tunnel(down_party, up_party, &terms, || answers += 1).await;
-    assert_eq!((ended.why, ended.sent_down), (Why::BackendReset, 6));
+    let mut answer = vec![0; sent.len()];
+    let (ended, read) = both(
+        tunnel(down_party, up_party, &terms, || answers += 1),
+        client.read_exact(&mut answer),
+    )
+    .await;
+    read.expect("the whole answer");
+    assert!(answer == sent, "not as sent");
+    assert_eq!((ended.why, ended.sent_down), (Why::BackendReset, 48_000));
     assert_eq!(answers, 1);
-    let mut answer = [0; 6];
-    client.read_exact(&mut answer).await.expect("the answer");
-    assert_eq!(&answer, b"answer");
     drop(down);
     let end = client.read(&mut answer).await.map_err(|error| error.kind());
     assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset));
