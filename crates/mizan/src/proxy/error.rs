@@ -53,6 +53,8 @@ pub(super) enum Reason {
     ConnectError,
     /// No agreement on TLS with the backend: its certificate is not to be trusted, say.
     TlsFailed,
+    /// The backend speaks HTTP/2 and takes no such upgrade.
+    UpgradeUnsupported,
     /// Mizan itself lacks descriptors, memory or ports for another connection.
     NoResources,
     /// Closed or reset before a response.
@@ -104,6 +106,7 @@ impl Reason {
             Self::ConnectRefused
             | Self::ConnectError
             | Self::TlsFailed
+            | Self::UpgradeUnsupported
             | Self::Reset
             | Self::PoolReuse
             | Self::BadResponse(_)
@@ -149,6 +152,7 @@ impl Reason {
             Self::ConnectTimeout => "connect_timeout",
             Self::ConnectError => "connect_error",
             Self::TlsFailed => "tls_failed",
+            Self::UpgradeUnsupported => "upgrade_unsupported",
             Self::NoResources => "no_resources",
             Self::Reset => "reset_before_response",
             Self::PoolReuse => "pool_reuse",

@@ -6,14 +6,16 @@ use super::error::Reason;
 use super::exchange::After;
 use super::grpc;
 use super::http2::client::Shared;
-use super::plan::{self, Plan};
+use super::plan::{self, Plan, Upgrade};
 use super::proxy_header;
 use super::queue;
 use super::record::Record;
-use super::relay;
+use super::relay::{self, Response};
 use super::response_head::{self, Deadlines};
+use super::tcp;
 use super::timer::Timer;
 use super::transport::Transport;
+use super::tunnel::{Party, Terms, Why, tunnel};
 use super::upload::Upload;
 use super::upstream::{self, End, Over, Upstream};
 use super::worker::{InForce, Worker};
@@ -31,6 +33,10 @@ use std::time::Duration;
 
 /// Most tries that any configuration may ask for.
 pub(super) const TRIES_MAX: usize = 8;
+
+/// How long a backend's first settings are waited for, and how often they are looked for.
+const SETTINGS_WAIT: Duration = Duration::from_millis(200);
+const SETTINGS_LOOKS: u32 = 20;
 
 /// A request and all that is asked on its way; borrowed from the snapshot in force.
 pub(super) struct Request<'s> {
@@ -225,6 +231,15 @@ async fn one_try<'s>(
             });
         }
     };
+    if let Some(upgrade) = request.plan.upgrade
+        && !takes(&up.transport, upgrade).await
+    {
+        observe_failure(request, backend, Reason::UpgradeUnsupported, started);
+        return Err(Failed {
+            reason: Reason::UpgradeUnsupported,
+            undelivered: true,
+        });
+    }
     if let Some(web) = request.plan.web {
         up.transport.translate(web);
     }
@@ -250,6 +265,10 @@ async fn one_try<'s>(
     let relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
     outcome.bytes_out += response.written;
     match relayed {
+        Ok(()) if response.head.is_upgrade => {
+            observe_answer(request, backend, 101, (latency, clock::now()));
+            Ok(hand_through(down, request, &mut up, &mut response, outcome).await)
+        }
         Ok(()) => {
             let ended = clock::now();
             outcome.ended = Some(ended);
@@ -286,6 +305,42 @@ async fn one_try<'s>(
     }
 }
 
+/// The rest of both connections belongs to another protocol.
+async fn hand_through(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    up: &mut Upstream<'_>,
+    response: &mut Response,
+    outcome: &mut Record<'_>,
+) -> After {
+    let timeouts = &down.listener.timeouts;
+    let is_websocket = request.plan.upgrade == Some(Upgrade::WebSocket);
+    let terms = Terms {
+        timer: &down.timer,
+        buffers: &request.worker.buffers,
+        idle: timeouts.tunnel_idle,
+        until_ms: down.timer.deadline_after(timeouts.tunnel),
+        websocket: is_websocket.then_some(&**request.worker),
+    };
+    let client = Party {
+        transport: &mut down.transport,
+        unread: down.input.take(),
+    };
+    let server = Party {
+        transport: &mut up.transport,
+        unread: response.input.take(),
+    };
+    let ended = tunnel(client, server, &terms, || {}).await;
+    outcome.bytes_in += ended.sent_up;
+    outcome.bytes_out += ended.sent_down;
+    outcome.reason = tcp::reason(&ended, true);
+    match ended.why {
+        // What it says to its close is heard, so that it does not see a cut.
+        Why::Drained => After::Linger,
+        _ => After::Close,
+    }
+}
+
 async fn connect<'c>(
     down: &Downstream,
     request: &Request<'_>,
@@ -313,6 +368,17 @@ async fn connect<'c>(
         return Err(Reason::ClientTimeout);
     }
     connected
+}
+
+/// Whether an upgrade can go this way. A backend of HTTP/2 says so with its first words, which may be on their way.
+async fn takes(transport: &Transport, upgrade: Upgrade) -> bool {
+    for _ in 0..SETTINGS_LOOKS {
+        if transport.takes(upgrade) {
+            return true;
+        }
+        tokio::time::sleep(SETTINGS_WAIT / SETTINGS_LOOKS).await;
+    }
+    transport.takes(upgrade)
 }
 
 /// A stream of a connection that somebody else opens now, or a new connection.

@@ -109,7 +109,7 @@ pub(super) enum Upgrade {
 impl Upgrade {
     /// What `protocol` asks for. Another HTTP or TLS is not asked for on: behind it requests would pass that nobody
     /// has looked at.
-    fn of(method: &[u8], protocol: &[u8]) -> Option<Self> {
+    pub(super) fn of(method: &[u8], protocol: &[u8]) -> Option<Self> {
         let name = protocol
             .split(|byte| *byte == b'/')
             .next()

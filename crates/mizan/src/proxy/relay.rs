@@ -29,6 +29,8 @@ pub(super) struct Head {
     pub(super) keep_downstream: bool,
     /// Framing towards the client.
     pub(super) framing_out: Framing,
+    /// It is a 101: what follows is another protocol, the one that was asked for.
+    pub(super) is_upgrade: bool,
 }
 
 /// A response whose head is written to `out` and whose body flows.

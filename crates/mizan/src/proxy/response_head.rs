@@ -6,7 +6,7 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::{Failed, Request};
 use super::headers::{self, ResponseChange};
-use super::plan::Plan;
+use super::plan::{Plan, Upgrade};
 use super::record::Record;
 use super::relay::{Head, Response};
 use super::transport::Transport;
@@ -111,6 +111,9 @@ pub(super) async fn response(
                     continue;
                 }
             };
+        if head.is_upgrade {
+            return Ok(Response::new(head, wait.input, out, wait.sent_late));
+        }
         if head.status >= 200 {
             let may_retry = may_retry && interim == 0;
             if may_retry && is_retried(&head, request, upload) {
@@ -201,8 +204,17 @@ fn translate(
         keep_upstream: head.keep_alive,
         keep_downstream,
         framing_out,
+        is_upgrade: head.status == 101 && is_asked_for(plan, &head),
     };
     Ok(Some((translated, head.bytes.len())))
+}
+
+/// Whether the backend changes to the protocol that the client has asked for.
+fn is_asked_for(plan: &Plan, head: &response::ResponseHead<'_, '_>) -> bool {
+    let changed = head
+        .upgrade()
+        .and_then(|protocol| Upgrade::of(b"GET", protocol));
+    changed.is_some() && changed == plan.upgrade
 }
 
 /// The wait for a head.

@@ -334,6 +334,7 @@ async fn move_bytes(
         buffers: &connecting.worker.buffers,
         idle: timeouts.tunnel_idle,
         until_ms: down.timer.deadline_after(timeouts.tunnel),
+        websocket: None,
     };
     let unread: Option<Buffer> = down.input.take();
     let client = Party {
@@ -363,7 +364,7 @@ async fn move_bytes(
         // A backend that takes connections and drops them without a word is fast, and no use to anyone.
         Why::ClosedByBackend | Why::BackendReset => Outcome::Failure(Failure::Reset),
         Why::ClosedByClient => success,
-        Why::ClientReset | Why::Idle | Why::TooLong => Outcome::Aborted,
+        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained => Outcome::Aborted,
     };
     if let Outcome::Failure(_) = observed {
         connecting.worker.upstreams.failed(pool, backend);
@@ -375,9 +376,9 @@ async fn move_bytes(
     pool.core.observe(clock::now(), backend, observed);
 }
 
-fn reason(ended: &Ended, is_answered: bool) -> Option<Reason> {
+pub(super) fn reason(ended: &Ended, is_answered: bool) -> Option<Reason> {
     match ended.why {
-        Why::ClosedByClient => None,
+        Why::ClosedByClient | Why::Drained => None,
         Why::ClosedByBackend if is_answered => None,
         Why::BackendReset if is_answered => Some(Reason::ResponseCut),
         Why::ClosedByBackend | Why::BackendReset => Some(Reason::Reset),

@@ -11,6 +11,9 @@
 //! because a FIN in its place would make a cut look like an end. While nothing moves, a tunnel holds no buffer and no
 //! pipe.
 //!
+//! Of a WebSocket the frames are followed, so that at a drain a close can be put between two of them: each side is told
+//! in its own protocol, and at a time of its own, so that not all clients come back at once.
+//!
 //! Bytes are copied as long as they come in small pieces: a read and a write, as in the barest relay. A direction that
 //! has moved much without a pause goes through a pipe, where both sides are plain TCP, and never enters user space.
 
@@ -18,6 +21,10 @@ use super::buffer::{Buffer, BufferPool};
 use super::splice::{self, Pipe, SPLICE_MIN};
 use super::timer::Timer;
 use super::transport::Transport;
+use super::worker::Worker;
+use crate::clock;
+use crate::websocket::{CloseCode, Frames, close_frame};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -45,6 +52,8 @@ pub(super) struct Terms<'t> {
     pub(super) idle: Duration,
     /// Its end in any case, in ms of the timer; `u64::MAX`: none.
     pub(super) until_ms: u64,
+    /// It carries a WebSocket, which a drain of this worker closes.
+    pub(super) websocket: Option<&'t Worker>,
 }
 
 /// How a tunnel ended.
@@ -72,6 +81,8 @@ pub(super) enum Why {
     Idle,
     /// It lasted until [`Terms::until_ms`].
     TooLong,
+    /// A drain has closed it, both sides by a close frame.
+    Drained,
 }
 
 /// Hands bytes through until the tunnel ends. `on_answer` is called when the first byte of the backend has come.
@@ -85,8 +96,20 @@ pub(super) async fn tunnel(
     let mut downward = Direction::new(up.unread.take());
     let mut first = None;
     let mut is_answered = false;
+    let mut leave = Leave::default();
+    let mut drain = std::pin::pin!(drain_begun(terms));
+    if terms.websocket.is_some() {
+        upward.frames = Some(Frames::default());
+        downward.frames = Some(Frames::default());
+    }
     terms.timer.set_at(terms.deadline_ms());
     let why = std::future::poll_fn(|cx| {
+        if leave.is_due(cx, drain.as_mut(), terms) {
+            let key = (clock::random() as u32).to_be_bytes();
+            upward.close = Some(close_frame(CloseCode::GoingAway, Some(key)));
+            downward.close = Some(close_frame(CloseCode::ServiceRestart, None));
+            first = Some(Why::Drained);
+        }
         let from_client = upward.poll(cx, down.transport, up.transport, terms.buffers);
         let from_backend = downward.poll(cx, up.transport, down.transport, terms.buffers);
         if !is_answered && downward.is_begun() {
@@ -110,7 +133,7 @@ pub(super) async fn tunnel(
             return Poll::Ready(first.unwrap_or(Why::ClosedByClient));
         }
         if upward.take_active() | downward.take_active() {
-            terms.timer.set_at(terms.deadline_ms());
+            terms.timer.set_at(terms.deadline_ms().min(leave.at_ms()));
         }
         if !terms.timer.poll_expired(cx) {
             return Poll::Pending;
@@ -128,7 +151,7 @@ pub(super) async fn tunnel(
             up.transport.reset_on_close();
             down.transport.reset_on_close();
         }
-        Why::ClosedByClient | Why::ClosedByBackend | Why::Idle => {}
+        Why::ClosedByClient | Why::ClosedByBackend | Why::Idle | Why::Drained => {}
     }
     Ended {
         sent_up: upward.sent,
@@ -140,6 +163,51 @@ pub(super) async fn tunnel(
 impl Terms<'_> {
     fn deadline_ms(&self) -> u64 {
         self.timer.deadline_after(self.idle).min(self.until_ms)
+    }
+}
+
+/// Ready when a drain begins that the tunnel has a part in.
+async fn drain_begun(terms: &Terms<'_>) {
+    match terms.websocket {
+        Some(worker) => worker.drain_begun().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When a tunnel leaves in a drain.
+#[derive(Debug, Default)]
+struct Leave {
+    at_ms: Option<u64>,
+    is_done: bool,
+}
+
+impl Leave {
+    /// Whether it is time to; true once.
+    fn is_due<F: Future<Output = ()>>(
+        &mut self,
+        cx: &mut Context<'_>,
+        drain: Pin<&mut F>,
+        terms: &Terms<'_>,
+    ) -> bool {
+        if self.is_done {
+            return false;
+        }
+        let at_ms = match (self.at_ms, terms.websocket) {
+            (Some(at_ms), _) => at_ms,
+            (None, Some(worker)) if drain.poll(cx).is_ready() => {
+                let at_ms = terms.timer.now_ms() + worker.leave_after_ms();
+                self.at_ms = Some(at_ms);
+                terms.timer.set_at(terms.deadline_ms().min(at_ms));
+                at_ms
+            }
+            (None, _) => return false,
+        };
+        self.is_done = at_ms <= terms.timer.now_ms();
+        self.is_done
+    }
+
+    fn at_ms(&self) -> u64 {
+        self.at_ms.filter(|_| !self.is_done).unwrap_or(u64::MAX)
     }
 }
 
@@ -182,6 +250,12 @@ struct Direction {
     fin_due: bool,
     /// No pipe was to be had.
     no_pipe: bool,
+    /// Where the frames end that were written, of a WebSocket whose frames make sense.
+    frames: Option<Frames>,
+    /// To be put between two frames; nothing follows it.
+    close: Option<Vec<u8>>,
+    /// Bytes that a write was given and has not taken: the next one begins with all of them.
+    offered: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +286,9 @@ impl Direction {
             is_active: false,
             fin_due: false,
             no_pipe: false,
+            frames: None,
+            close: None,
+            offered: 0,
         }
     }
 
@@ -249,6 +326,7 @@ impl Direction {
             if let Stage::Done(result) = self.stage {
                 return Poll::Ready(result);
             }
+            self.put_close(buffers);
             let moved = match ready!(self.poll_write(cx, to)) {
                 Err(side) => Err(side),
                 Ok(()) if self.stage == Stage::Finishing => {
@@ -257,6 +335,8 @@ impl Direction {
                     self.stage = Stage::Done(Ok(()));
                     continue;
                 }
+                // A frame has just ended.
+                Ok(()) if self.close.is_some() && at_boundary(&self.frames) => continue,
                 Ok(()) => ready!(self.poll_read(cx, (from, to), buffers)),
             };
             if let Err(side) = moved {
@@ -268,12 +348,48 @@ impl Direction {
         Poll::Pending
     }
 
+    /// Has the close go next, if it is due and a frame has just ended: what is carried behind it is dropped.
+    fn put_close(&mut self, buffers: &Rc<BufferPool>) {
+        if self.offered > 0 || !at_boundary(&self.frames) {
+            return;
+        }
+        let Some(close) = self.close.take() else {
+            return;
+        };
+        // A side that has closed already wants no second one.
+        let is_closed = self.frames.take().is_some_and(|frames| frames.is_closed());
+        let mut buffer = buffers.small();
+        if !is_closed {
+            buffer.write(|bytes| bytes.extend_from_slice(&close));
+        }
+        self.let_go();
+        self.carried = Carried::Buffer(buffer);
+        self.stage = Stage::Finishing;
+    }
+
     /// Writes all that is carried.
     fn poll_write(&mut self, cx: &mut Context<'_>, to: &mut Transport) -> Poll<Result<(), Side>> {
         loop {
             let written = match &mut self.carried {
                 Carried::Buffer(buffer) if !buffer.is_empty() => {
-                    let written = ready!(to.poll_write(cx, buffer.unread()));
+                    if self.close.is_some() && self.offered == 0 && at_boundary(&self.frames) {
+                        return Poll::Ready(Ok(()));
+                    }
+                    let bytes = buffer.unread();
+                    let length = match (self.offered, &self.frames, &self.close) {
+                        (0, Some(frames), Some(_)) => frame_end(frames, bytes),
+                        (0, _, _) => bytes.len(),
+                        (offered, _, _) => offered,
+                    };
+                    self.offered = length;
+                    let written = ready!(to.poll_write(cx, &bytes[..length]));
+                    self.offered = 0;
+                    if let (Ok(count), Some(frames)) = (&written, &mut self.frames)
+                        && frames.advance(&bytes[..*count]).is_err()
+                    {
+                        // Whatever it is, it is handed through.
+                        self.frames = None;
+                    }
                     written.inspect(|count| buffer.consume(*count))
                 }
                 Carried::Pipe(pipe) if pipe.held > 0 => {
@@ -329,6 +445,7 @@ impl Direction {
 
     fn takes_pipe(&self, from: &Transport, to: &Transport) -> bool {
         self.run >= SPLICE_MIN
+            && self.frames.is_none()
             && !self.no_pipe
             && from.plain_tcp().is_some()
             && to.plain_tcp().is_some()
@@ -381,6 +498,15 @@ impl Direction {
             pipe.give_back();
         }
     }
+}
+
+fn at_boundary(frames: &Option<Frames>) -> bool {
+    frames.as_ref().is_some_and(Frames::is_at_boundary)
+}
+
+/// How many of `bytes` belong to the frame that is under way.
+fn frame_end(frames: &Frames, bytes: &[u8]) -> usize {
+    frames.clone().next(bytes).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]

@@ -9,12 +9,15 @@ use crate::clock;
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::{Metrics, Series, WorkerSeries};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// Of a drain's deadline, the part in which connections are ended one by one: the rest is for their last words.
+const LEAVE_SHARE: f64 = 0.8;
 
 /// What all workers share: pointers and a few counters that no request touches.
 #[derive(Debug)]
@@ -130,6 +133,9 @@ pub(super) struct Worker {
     listening: RefCell<HashMap<Bind, watch::Sender<bool>>>,
     /// Wakes the accept loops that stopped for want of descriptors.
     pub(super) descriptors_freed: tokio::sync::Notify,
+    /// Wakes what a drain ends before its deadline.
+    drain_begun: tokio::sync::Notify,
+    is_drain_told: Cell<bool>,
 }
 
 impl Worker {
@@ -213,6 +219,27 @@ impl Worker {
             log.flush();
         }
         self.upstreams.sweep(self.wheel.now_ms());
+        if self.is_closing() && !self.is_drain_told.replace(true) {
+            self.drain_begun.notify_waiters();
+        }
+    }
+
+    /// Ready once the drain has closed the listeners.
+    pub(super) async fn drain_begun(&self) {
+        let mut begun = std::pin::pin!(self.drain_begun.notified());
+        // From here on it is woken, so nothing is missed between the look and the wait.
+        begun.as_mut().enable();
+        if !self.is_closing() {
+            begun.await;
+        }
+    }
+
+    /// When something that a drain ends is to end, in ms after its begin: at random within most of its deadline, so
+    /// that clients do not all come back at once.
+    pub(super) fn leave_after_ms(&self) -> u64 {
+        let deadline = self.in_force().snapshot.settings.drain.deadline;
+        let part = (clock::random() >> 11) as f64 / (1u64 << 53) as f64;
+        deadline.mul_f64(part * LEAVE_SHARE).as_millis() as u64
     }
 }
 
@@ -259,6 +286,8 @@ pub fn run(
         scratch: RefCell::default(),
         listening: RefCell::default(),
         descriptors_freed: tokio::sync::Notify::new(),
+        drain_begun: tokio::sync::Notify::new(),
+        is_drain_told: Cell::new(false),
         shared,
     });
     runtime.block_on(drive(worker, mailbox));

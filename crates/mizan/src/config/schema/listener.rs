@@ -169,7 +169,7 @@ pub(in super::super) struct ListenerTimeouts {
     /// How long the answer to a complete request is still worked for once its client has closed its side.
     #[schemars(extend("x-maximum" = "1h"))]
     pub(in super::super) half_close: Text<Time>,
-    /// How long a TCP connection that is handed through may be silent, both ways.
+    /// How long a connection that is handed through (TCP, a WebSocket, another upgrade) may be silent, both ways.
     #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "168h", "x-zero" = "off"))]
     pub(in super::super) tunnel_idle: Text<Time>,
     /// How long such a connection may last in all.

@@ -51,6 +51,7 @@ impl World {
             buffers: &self.buffers,
             idle: Duration::from_secs(10),
             until_ms: 60_000,
+            websocket: None,
         };
         let (down, up) = (&mut self.down, &mut self.up);
         let tunnel = async move {
@@ -101,7 +102,7 @@ async fn an_answer_is_passed_on_though_its_backend_takes_no_more() {
     } = world;
     // More than the way to this client holds at a time.
     let (mut client, near) = narrow_pair().await;
-    let mut down = Transport::from(near);
+    let mut down = Transport::Plain(Socket::Tcp(near));
     let sent: Vec<u8> = (0..48_000u32).map(|at| (at / 7) as u8).collect();
     backend.write_all(&sent).await.expect("it is taken");
     std::future::poll_fn(|cx| up.poll_write(cx, b"x"))
@@ -117,6 +118,7 @@ async fn an_answer_is_passed_on_though_its_backend_takes_no_more() {
         buffers: &buffers,
         idle: Duration::ZERO,
         until_ms: u64::MAX,
+        websocket: None,
     };
     let (down_party, up_party) = (
         Party {
@@ -239,6 +241,7 @@ async fn what_is_no_tcp_is_copied_however_much_it_is() {
         buffers: &world.buffers,
         idle: Duration::ZERO,
         until_ms: u64::MAX,
+        websocket: None,
     };
     let down_party = Party {
         transport: &mut down,
