@@ -14,6 +14,7 @@
 mod answer;
 mod body;
 mod buffer;
+mod connect;
 mod connection;
 mod error;
 mod exchange;

@@ -1,42 +1,35 @@
 //! The life of a forwarded request: pick → connect or reuse → send → response head → retry or relay → observe.
 
 use super::answer;
+use super::connect;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
 use super::grpc;
-use super::http2::client::Shared;
 use super::plan::{self, Plan, Upgrade};
-use super::proxy_header;
 use super::queue;
 use super::record::Record;
 use super::relay::{self, Response};
 use super::response_head::{self, Deadlines};
 use super::tcp;
-use super::timer::Timer;
-use super::transport::Transport;
 use super::tunnel::{Party, Terms, Why, tunnel};
 use super::upload::Upload;
-use super::upstream::{self, End, Over, Upstream};
+use super::upstream::Upstream;
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::snapshot::route::Route;
-use crate::snapshot::{Pool, Protocol, Waiters};
+use crate::snapshot::{Pool, Waiters};
 use crate::telemetry::cause::{Cause, RetryCause};
-use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
 use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
 use mizan_core::time::Instant;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Most tries that any configuration may ask for.
 pub(super) const TRIES_MAX: usize = 8;
-
-/// How long a backend's first settings are waited for, and how often they are looked for.
-const SETTINGS_WAIT: Duration = Duration::from_millis(200);
-const SETTINGS_LOOKS: u32 = 20;
 
 /// A request and all that is asked on its way; borrowed from the snapshot in force.
 pub(super) struct Request<'s> {
@@ -221,7 +214,7 @@ async fn one_try<'s>(
     (backend, started): (&Backend, Instant),
     (outcome, may_retry): (&mut Record<'s>, bool),
 ) -> Result<After, Failed> {
-    let mut up = match connect(down, request, backend, outcome.place).await {
+    let mut up = match connect::connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
             observe_failure(request, backend, reason, started);
@@ -232,7 +225,7 @@ async fn one_try<'s>(
         }
     };
     if let Some(upgrade) = request.plan.upgrade
-        && !takes(&up.transport, upgrade).await
+        && !connect::takes(&up.transport, upgrade).await
     {
         observe_failure(request, backend, Reason::UpgradeUnsupported, started);
         return Err(Failed {
@@ -262,8 +255,12 @@ async fn one_try<'s>(
         .pool(outcome.place)
         .latency
         .record(latency);
-    let relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
+    let is_held_open = down.transport.hold_open(&up.transport);
+    let mut relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
     outcome.bytes_out += response.written;
+    if is_held_open && relayed.is_ok() && !response.head.is_upgrade {
+        relayed = end(down, request, &mut up).await;
+    }
     match relayed {
         Ok(()) if response.head.is_upgrade => {
             observe_answer(request, backend, 101, (latency, clock::now()));
@@ -305,6 +302,21 @@ async fn one_try<'s>(
     }
 }
 
+/// Ends the client's stream with what the backend sends behind its body.
+async fn end(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    up: &mut Upstream<'_>,
+) -> Result<(), Reason> {
+    down.timer.set(request.deadlines.response_idle);
+    std::future::poll_fn(|cx| match down.transport.poll_end(cx, &mut up.transport) {
+        Poll::Ready(result) => Poll::Ready(result.map_err(|_| Reason::ResponseCut)),
+        Poll::Pending if down.timer.poll_expired(cx) => Poll::Ready(Err(Reason::ResponseIdle)),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
 /// The rest of both connections belongs to another protocol.
 async fn hand_through(
     down: &mut Downstream,
@@ -339,116 +351,6 @@ async fn hand_through(
         Why::Drained => After::Linger,
         _ => After::Close,
     }
-}
-
-async fn connect<'c>(
-    down: &Downstream,
-    request: &Request<'_>,
-    backend: &'c Backend,
-    place: Place,
-) -> Result<Upstream<'c>, Reason> {
-    let (upstreams, pool) = (&request.worker.upstreams, request.pool);
-    upstreams.begin(pool, backend);
-    if let Some(up) = upstreams.take(pool, backend) {
-        return Ok(up);
-    }
-    let timer = &down.timer;
-    let deadline_ms = timer.deadline_after(pool.timeouts.connect);
-    timer.set_at(deadline_ms.min(request.deadlines.request_ms));
-    let connected = match pool.protocol {
-        Protocol::Http1 => {
-            let first = proxy_header::written(pool.proxy_protocol, down);
-            open(request, (backend, place), timer, &first).await
-        }
-        // A header would speak for one client, and the connection is many clients'.
-        _ => Box::pin(share(request, (backend, place), timer)).await,
-    };
-    if connected.is_err() && request.deadlines.request_ms <= timer.now_ms() {
-        // The request ran out of time, which says nothing of this backend.
-        return Err(Reason::ClientTimeout);
-    }
-    connected
-}
-
-/// Whether an upgrade can go this way. A backend of HTTP/2 says so with its first words, which may be on their way.
-async fn takes(transport: &Transport, upgrade: Upgrade) -> bool {
-    for _ in 0..SETTINGS_LOOKS {
-        if transport.takes(upgrade) {
-            return true;
-        }
-        tokio::time::sleep(SETTINGS_WAIT / SETTINGS_LOOKS).await;
-    }
-    transport.takes(upgrade)
-}
-
-/// A stream of a connection that somebody else opens now, or a new connection.
-async fn share<'c>(
-    request: &Request<'_>,
-    (backend, place): (&'c Backend, Place),
-    timer: &Timer,
-) -> Result<Upstream<'c>, Reason> {
-    let (upstreams, pool) = (&request.worker.upstreams, request.pool);
-    let opening = loop {
-        match upstreams.opening(pool, backend) {
-            Ok(opening) => break opening,
-            Err(done) => tokio::select! {
-                biased;
-                () = done.notified() => {}
-                () = timer.expired() => return Err(Reason::ConnectTimeout),
-            },
-        }
-        if let Some(up) = upstreams.take(pool, backend) {
-            return Ok(up);
-        }
-    };
-    let opened = open(request, (backend, place), timer, b"").await;
-    drop(opening);
-    opened
-}
-
-/// A new connection as the pool wants it, begun with `first`.
-async fn open<'c>(
-    request: &Request<'_>,
-    (backend, place): (&'c Backend, Place),
-    timer: &Timer,
-    first: &[u8],
-) -> Result<Upstream<'c>, Reason> {
-    let pool = request.pool;
-    let socket = upstream::connect(backend, timer, first).await?;
-    let open = request.in_force.series.connection_opened(place);
-    let (transport, is_http2) = match &pool.tls {
-        None => (Transport::Plain(socket), pool.protocol == Protocol::Http2),
-        Some(tls) => {
-            let deadline_ms = timer.deadline_after(tls.handshake);
-            timer.set_at(deadline_ms.min(request.deadlines.request_ms));
-            let buffers = &request.worker.buffers;
-            let secured = (&**tls, Over::Http, backend);
-            let tls = Box::pin(upstream::secure(socket, secured, buffers, timer)).await?;
-            let is_http2 = tls.is_http2();
-            (Transport::Tls(tls), is_http2)
-        }
-    };
-    if is_http2 {
-        let shared = Shared::open(
-            transport,
-            pool.tls.is_some(),
-            pool,
-            (&request.worker.wheel, open),
-        )
-        .await;
-        let shared = shared.map_err(|_| Reason::ConnectError)?;
-        let stream = shared.stream().ok_or(Reason::ConnectError)?;
-        request.worker.upstreams.share(shared, pool, backend);
-        return Ok(Upstream::of_stream(stream, backend, false));
-    }
-    Ok(Upstream {
-        sent_before: transport.sent(),
-        transport,
-        open: Some(open),
-        backend,
-        end: End::default(),
-        reused: false,
-    })
 }
 
 /// A backend's place for one request; whoever waits for one is woken when it is given back.

@@ -8,7 +8,7 @@ use super::socket::{HangUp, Socket};
 use super::tls::Tls;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// What carries the bytes of HTTP/1.1.
 #[derive(Debug)]
@@ -204,6 +204,27 @@ impl Transport {
     /// Whether the backend has said that it did nothing with the request of this stream.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self, Self::ToBackend(stream) if stream.is_refused())
+    }
+
+    /// Whether trailers may come behind an answer of known length, and can be passed on: only HTTP/2 has a place for
+    /// them. The client's stream then waits for [`Transport::poll_end`].
+    pub(super) fn hold_open(&mut self, up: &Self) -> bool {
+        match (self, up) {
+            (Self::FromClient(down), Self::ToBackend(_)) => {
+                down.await_trailers();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the client's stream as the backend's ends, with its trailers.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>, up: &mut Self) -> Poll<io::Result<()>> {
+        if let (Self::FromClient(down), Self::ToBackend(up)) = (self, up) {
+            let trailers = ready!(up.poll_trailers(cx))?;
+            down.end_with(trailers);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// How a call of gRPC has ended, by the backend's account.

@@ -213,6 +213,17 @@ impl ClientStream {
         self.is_refused
     }
 
+    /// What comes behind an answer of known length that was read whole.
+    pub(in super::super) fn poll_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<http::HeaderMap>>> {
+        match &mut self.from {
+            From::Body(inflow) => inflow.poll_trailers(cx).map_err(inflow::broken),
+            _ => Poll::Ready(Ok(None)),
+        }
+    }
+
     /// How the call ended by gRPC's account, if it was one and has ended.
     pub(in super::super) fn grpc_status(&self) -> Option<u32> {
         match &self.from {

@@ -26,6 +26,8 @@ pub(super) struct Inflow {
     owed: usize,
     /// The client is one of gRPC-Web.
     web: Option<Spelling>,
+    /// Trailers for which a body of known length has no place.
+    trailers: Option<http::HeaderMap>,
     /// `grpc-status` in the trailers.
     pub(super) grpc_status: Option<u32>,
 }
@@ -43,6 +45,7 @@ impl Inflow {
             is_last: false,
             owed: 0,
             web: None,
+            trailers: None,
             grpc_status: None,
         }
     }
@@ -110,6 +113,7 @@ impl Inflow {
         let trailers = trailers.unwrap_or_default();
         self.grpc_status = convert::grpc_status(&trailers);
         if !self.is_chunked {
+            self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
             return;
         }
         if let Some(web) = self.web {
@@ -124,6 +128,15 @@ impl Inflow {
             self.framing.truncate(kept);
         }
         self.framing.extend_from_slice(b"\r\n");
+    }
+
+    /// What comes behind a body of known length that was read whole.
+    pub(super) fn poll_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<http::HeaderMap>, h2::Error>> {
+        ready!(self.poll_ready(cx))?;
+        Poll::Ready(Ok(self.trailers.take()))
     }
 
     /// Reads into `room`, which is not empty; 0 is the end. What was read is given back to the peer's window.

@@ -19,6 +19,8 @@ pub(super) struct Outflow {
     framing: Vec<u8>,
     /// Content came before `framing`.
     has_content: bool,
+    /// Trailers may come behind a body of known length: it is [`Outflow::end_with`] that ends it.
+    is_held_open: bool,
     /// The content is in base64, and the peer wants it plain.
     decoder: Option<Decoder>,
 }
@@ -31,6 +33,7 @@ impl Outflow {
             body: Body::new(framing),
             framing: Vec::new(),
             has_content: false,
+            is_held_open: false,
             decoder: None,
         }
     }
@@ -39,6 +42,26 @@ impl Outflow {
     pub(super) fn spelt(mut self, web: Option<Spelling>) -> Self {
         self.decoder = (web == Some(Spelling::Text)).then(Decoder::default);
         self
+    }
+
+    /// Has the stream stay open when a body of known length is sent.
+    pub(super) fn hold_open(&mut self) {
+        self.is_held_open = matches!(self.body, Body::Length(_));
+    }
+
+    /// Ends a stream that was held open.
+    pub(super) fn end_with(&mut self, trailers: Option<http::HeaderMap>) {
+        if !std::mem::take(&mut self.is_held_open) {
+            return;
+        }
+        // What is broken has ended already.
+        let _ = match trailers {
+            Some(trailers) => self
+                .frames
+                .send_trailers(trailers)
+                .map_err(super::inflow::broken),
+            None => self.send(b"", true),
+        };
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -77,11 +100,13 @@ impl Outflow {
                     .min(usize::try_from(*left).unwrap_or(usize::MAX));
                 let count = ready!(poll_window(cx, &mut self.frames, most))?;
                 *left -= count as u64;
-                let ends = *left == 0;
-                if ends {
+                let is_whole = *left == 0;
+                if is_whole {
                     self.body = Body::Done;
                 }
-                self.send(&bytes[..count], ends).map(|()| count).into()
+                self.send(&bytes[..count], is_whole && !self.is_held_open)
+                    .map(|()| count)
+                    .into()
             }
             Body::UntilClose => {
                 let count = ready!(poll_window(cx, &mut self.frames, bytes.len()))?;

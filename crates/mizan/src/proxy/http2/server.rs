@@ -209,6 +209,7 @@ fn spawn(
         inflow: Inflow::new(Vec::new(), (!ends).then_some(frames), is_chunked),
         out: Out::Head(respond),
         to_head: parts.method == http::Method::HEAD,
+        awaits_trailers: false,
         is_reset: false,
         resets: Rc::clone(&life.resets),
     };
@@ -228,6 +229,8 @@ pub(in super::super) struct ServerStream {
     inflow: Inflow,
     out: Out,
     to_head: bool,
+    /// Trailers may come behind an answer of known length.
+    awaits_trailers: bool,
     /// The client has taken it back.
     is_reset: bool,
     /// Where that is counted.
@@ -317,7 +320,10 @@ impl ServerStream {
         let frames = respond
             .send_response(response, ends)
             .map_err(inflow::broken)?;
-        let outflow = Outflow::new(frames, head.framing);
+        let mut outflow = Outflow::new(frames, head.framing);
+        if self.awaits_trailers {
+            outflow.hold_open();
+        }
         self.out = if ends {
             Out::Ended(Some(outflow))
         } else {
@@ -329,6 +335,18 @@ impl ServerStream {
     fn end(&mut self) {
         if let Out::Body(outflow) = std::mem::replace(&mut self.out, Out::Ended(None)) {
             self.out = Out::Ended(Some(outflow));
+        }
+    }
+
+    /// What comes behind an answer of known length is to be sent: see [`ServerStream::end_with`].
+    pub(in super::super) fn await_trailers(&mut self) {
+        self.awaits_trailers = true;
+    }
+
+    /// Ends an answer behind which trailers could come.
+    pub(in super::super) fn end_with(&mut self, trailers: Option<http::HeaderMap>) {
+        if let Out::Ended(Some(outflow)) = &mut self.out {
+            outflow.end_with(trailers);
         }
     }
 

@@ -1,0 +1,133 @@
+//! A way to the backend that was picked.
+
+use super::connection::Downstream;
+use super::error::Reason;
+use super::forward::Request;
+use super::http2::client::Shared;
+use super::plan::Upgrade;
+use super::proxy_header;
+use super::timer::Timer;
+use super::transport::Transport;
+use super::upstream::{self, End, Over, Upstream};
+use crate::snapshot::Protocol;
+use crate::telemetry::metrics::Place;
+use mizan_core::backend::Backend;
+use std::time::Duration;
+
+/// How long a backend's first settings are waited for, and how often they are looked for.
+const SETTINGS_WAIT: Duration = Duration::from_millis(200);
+const SETTINGS_LOOKS: u32 = 20;
+
+/// A connection to `backend`, or a stream of one: one that is there, or a new one.
+///
+/// # Errors
+/// Nothing of the request has reached the backend.
+pub(super) async fn connect<'c>(
+    down: &Downstream,
+    request: &Request<'_>,
+    backend: &'c Backend,
+    place: Place,
+) -> Result<Upstream<'c>, Reason> {
+    let (upstreams, pool) = (&request.worker.upstreams, request.pool);
+    upstreams.begin(pool, backend);
+    if let Some(up) = upstreams.take(pool, backend) {
+        return Ok(up);
+    }
+    let timer = &down.timer;
+    let deadline_ms = timer.deadline_after(pool.timeouts.connect);
+    timer.set_at(deadline_ms.min(request.deadlines.request_ms));
+    let connected = match pool.protocol {
+        Protocol::Http1 => {
+            let first = proxy_header::written(pool.proxy_protocol, down);
+            open(request, (backend, place), timer, &first).await
+        }
+        // A header would speak for one client, and the connection is many clients'.
+        _ => Box::pin(share(request, (backend, place), timer)).await,
+    };
+    if connected.is_err() && request.deadlines.request_ms <= timer.now_ms() {
+        // The request ran out of time, which says nothing of this backend.
+        return Err(Reason::ClientTimeout);
+    }
+    connected
+}
+
+/// Whether an upgrade can go this way. A backend of HTTP/2 says so with its first words, which may be on their way.
+pub(super) async fn takes(transport: &Transport, upgrade: Upgrade) -> bool {
+    for _ in 0..SETTINGS_LOOKS {
+        if transport.takes(upgrade) {
+            return true;
+        }
+        tokio::time::sleep(SETTINGS_WAIT / SETTINGS_LOOKS).await;
+    }
+    transport.takes(upgrade)
+}
+
+/// A stream of a connection that somebody else opens now, or a new connection.
+async fn share<'c>(
+    request: &Request<'_>,
+    (backend, place): (&'c Backend, Place),
+    timer: &Timer,
+) -> Result<Upstream<'c>, Reason> {
+    let (upstreams, pool) = (&request.worker.upstreams, request.pool);
+    let opening = loop {
+        match upstreams.opening(pool, backend) {
+            Ok(opening) => break opening,
+            Err(done) => tokio::select! {
+                biased;
+                () = done.notified() => {}
+                () = timer.expired() => return Err(Reason::ConnectTimeout),
+            },
+        }
+        if let Some(up) = upstreams.take(pool, backend) {
+            return Ok(up);
+        }
+    };
+    let opened = open(request, (backend, place), timer, b"").await;
+    drop(opening);
+    opened
+}
+
+/// A new connection as the pool wants it, begun with `first`.
+async fn open<'c>(
+    request: &Request<'_>,
+    (backend, place): (&'c Backend, Place),
+    timer: &Timer,
+    first: &[u8],
+) -> Result<Upstream<'c>, Reason> {
+    let pool = request.pool;
+    let socket = upstream::connect(backend, timer, first).await?;
+    let open = request.in_force.series.connection_opened(place);
+    let (transport, is_http2) = match &pool.tls {
+        None => (Transport::Plain(socket), pool.protocol == Protocol::Http2),
+        Some(tls) => {
+            let deadline_ms = timer.deadline_after(tls.handshake);
+            timer.set_at(deadline_ms.min(request.deadlines.request_ms));
+            let buffers = &request.worker.buffers;
+            let secured = (&**tls, Over::Http, backend);
+            let tls = Box::pin(upstream::secure(socket, secured, buffers, timer)).await?;
+            let is_http2 = tls.is_http2();
+            (Transport::Tls(tls), is_http2)
+        }
+    };
+    if is_http2 {
+        let shared = Shared::open(
+            transport,
+            pool.tls.is_some(),
+            pool,
+            (&request.worker.wheel, open),
+        )
+        .await;
+        let shared = shared.map_err(|_| Reason::ConnectError)?;
+        let stream = shared.stream().ok_or(Reason::ConnectError)?;
+        request.worker.upstreams.share(shared, pool, backend);
+        return Ok(Upstream::of_stream(stream, backend, false));
+    }
+    Ok(Upstream {
+        sent_before: transport.sent(),
+        transport,
+        open: Some(open),
+        backend,
+        end: End::default(),
+        reused: false,
+    })
+}
