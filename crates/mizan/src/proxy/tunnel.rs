@@ -29,8 +29,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A piece smaller than this ends a run of large ones: what follows is likely an exchange of messages.
-const SMALL_PIECE: usize = 4 << 10;
+/// A piece smaller than this ends a run of large ones: what follows is likely an exchange of messages. Measured: pieces of
+/// 5 KB cost a fifth more through a pipe than copied, of 16 KiB no more, of 64 KiB half.
+const SMALL_PIECE: usize = 8 << 10;
 /// Pieces that one direction moves before others get their turn.
 const PIECES_MAX: u32 = 16;
 
