@@ -353,13 +353,17 @@ async fn open<'c>(
         }
     };
     if is_http2 {
-        let shared = Shared::open(
+        let opening = Shared::open(
             transport,
             pool.tls.is_some(),
             pool,
             (&request.worker.wheel, open),
-        )
-        .await;
+        );
+        let shared = tokio::select! {
+            biased;
+            shared = opening => shared,
+            () = timer.expired() => return Err(Reason::ConnectTimeout),
+        };
         let shared = shared.map_err(|_| Reason::ConnectError)?;
         let stream = shared.stream().ok_or(Reason::ConnectError)?;
         request.worker.upstreams.share(shared, pool, backend);
