@@ -52,28 +52,28 @@ impl Frame {
             0x8d => Some(404),
             0x8e => Some(500),
             // The name by index, then three digits: in Huffman's code five bits for 0–2, six for 3–9.
-            0x48 => huffman_digits(self.payload.get(1..4)?),
+            0x48 => huffman_digits(self.payload.get(2..)?),
             _ => None,
         }
     }
 }
 
 fn huffman_digits(bytes: &[u8]) -> Option<u16> {
-    let bits = u32::from(bytes[1]) << 8 | u32::from(*bytes.get(2)?);
-    let (mut at, mut status) = (16, 0);
+    let mut bits = 0;
+    for at in 0..3 {
+        bits = bits << 8 | u32::from(bytes.get(at).copied().unwrap_or(0xff));
+    }
+    let (mut left, mut status) = (24, 0);
     for _ in 0..3 {
-        let five = (bits >> (at - 5)) & 0x1f;
-        if five <= 2 {
-            status = status * 10 + five;
-            at -= 5;
+        let five = (bits >> (left - 5)) & 0x1f;
+        let six = (bits >> (left - 6)) & 0x3f;
+        let (digit, length) = if five <= 2 {
+            (five, 5)
         } else {
-            let six = (bits >> (at - 6)) & 0x3f;
-            status = status * 10 + six - 0x19 + 3;
-            at -= 6;
-        }
-        if at < 5 {
-            break;
-        }
+            (six - 0x16, 6)
+        };
+        status = status * 10 + digit;
+        left -= length;
     }
     u16::try_from(status).ok()
 }
