@@ -4,7 +4,6 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::Request;
 use super::http2::client::Shared;
-use super::plan::Upgrade;
 use super::proxy_header;
 use super::timer::Timer;
 use super::transport::Transport;
@@ -12,11 +11,6 @@ use super::upstream::{self, End, Over, Upstream};
 use crate::snapshot::Protocol;
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
-use std::time::Duration;
-
-/// How long a backend's first settings are waited for, and how often they are looked for.
-const SETTINGS_WAIT: Duration = Duration::from_millis(200);
-const SETTINGS_LOOKS: u32 = 20;
 
 /// A connection to `backend`, or a stream of one: one that is there, or a new one.
 ///
@@ -30,7 +24,8 @@ pub(super) async fn connect<'c>(
 ) -> Result<Upstream<'c>, Reason> {
     let (upstreams, pool) = (&request.worker.upstreams, request.pool);
     upstreams.begin(pool, backend);
-    if let Some(up) = upstreams.take(pool, backend) {
+    if let Some(mut up) = upstreams.take(pool, backend) {
+        fit(&mut up, request)?;
         return Ok(up);
     }
     let timer = &down.timer;
@@ -48,18 +43,21 @@ pub(super) async fn connect<'c>(
         // The request ran out of time, which says nothing of this backend.
         return Err(Reason::ClientTimeout);
     }
-    connected
+    let mut up = connected?;
+    fit(&mut up, request)?;
+    Ok(up)
 }
 
-/// Whether an upgrade can go this way. A backend of HTTP/2 says so with its first words, which may be on their way.
-pub(super) async fn takes(transport: &Transport, upgrade: Upgrade) -> bool {
-    for _ in 0..SETTINGS_LOOKS {
-        if transport.takes(upgrade) {
-            return true;
-        }
-        tokio::time::sleep(SETTINGS_WAIT / SETTINGS_LOOKS).await;
+/// Makes a stream of HTTP/2 what this request needs.
+fn fit(up: &mut Upstream<'_>, request: &Request<'_>) -> Result<(), Reason> {
+    let upgrade = request.plan.upgrade;
+    if upgrade.is_some_and(|upgrade| !up.transport.takes(upgrade)) {
+        return Err(Reason::UpgradeUnsupported);
     }
-    transport.takes(upgrade)
+    if let Some(web) = request.plan.web {
+        up.transport.translate(web);
+    }
+    Ok(())
 }
 
 /// A stream of a connection that somebody else opens now, or a new connection.
@@ -110,13 +108,17 @@ async fn open<'c>(
         }
     };
     if is_http2 {
-        let shared = Shared::open(
+        let opening = Shared::open(
             transport,
             pool.tls.is_some(),
             pool,
             (&request.worker.wheel, open),
-        )
-        .await;
+        );
+        let shared = tokio::select! {
+            biased;
+            shared = opening => shared,
+            () = timer.expired() => return Err(Reason::ConnectTimeout),
+        };
         let shared = shared.map_err(|_| Reason::ConnectError)?;
         let stream = shared.stream().ok_or(Reason::ConnectError)?;
         request.worker.upstreams.share(shared, pool, backend);

@@ -147,8 +147,10 @@ fn too_large(bytes: &[u8], listener: &Listener) -> Reason {
 /// Serves the one request of a stream, whose head lies in the input.
 pub(super) async fn one(down: &mut Downstream, worker: &Rc<Worker>) {
     let now = clock::now();
-    if exchange(down, worker, (now, now)).await == After::Linger {
-        // A reset right behind an answer makes some clients forget the answer.
+    let after = exchange(down, worker, (now, now)).await;
+    // A reset right behind an answer makes some clients forget the answer. Also where a length has said that the body
+    // is whole, the frame that ends it may still come.
+    if after == After::Linger || (after == After::Keep && !down.transport.is_read()) {
         connection::linger(down, worker).await;
     }
 }

@@ -224,21 +224,9 @@ async fn one_try<'s>(
             });
         }
     };
-    if let Some(upgrade) = request.plan.upgrade
-        && !connect::takes(&up.transport, upgrade).await
-    {
-        observe_failure(request, backend, Reason::UpgradeUnsupported, started);
-        return Err(Failed {
-            reason: Reason::UpgradeUnsupported,
-            undelivered: true,
-        });
-    }
-    if let Some(web) = request.plan.web {
-        up.transport.translate(web);
-    }
     let answered =
         response_head::response(down, request, upload, &mut up, (outcome, may_retry)).await;
-    let mut response = match answered {
+    let response = match answered {
         Ok(response) => response,
         Err(failed) => {
             up.abandon();
@@ -255,6 +243,18 @@ async fn one_try<'s>(
         .pool(outcome.place)
         .latency
         .record(latency);
+    let measured = (backend, started, latency);
+    conclude(down, request, upload, (up, response), (outcome, measured)).await
+}
+
+/// Passes the answer on, and says what became of the try.
+async fn conclude(
+    down: &mut Downstream,
+    request: &Request<'_>,
+    upload: &mut Upload,
+    (mut up, mut response): (Upstream<'_>, Response),
+    (outcome, (backend, started, latency)): (&mut Record<'_>, (&Backend, Instant, Duration)),
+) -> Result<After, Failed> {
     let is_held_open = down.transport.hold_open(&up.transport);
     let mut relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
     outcome.bytes_out += response.written;
@@ -269,10 +269,13 @@ async fn one_try<'s>(
         Ok(()) => {
             let ended = clock::now();
             outcome.ended = Some(ended);
-            outcome.grpc_status = up.transport.grpc_status().filter(|_| request.plan.is_grpc);
-            let status = outcome
-                .grpc_status
-                .map_or(response.head.status, grpc::http_status);
+            let status = match up.transport.grpc_status().filter(|_| request.plan.is_grpc) {
+                Some(code) => {
+                    outcome.grpc_status = Some(code);
+                    grpc::http_status(code)
+                }
+                None => response.head.status,
+            };
             observe_answer(request, backend, status, (latency, ended));
             let clean = response.head.keep_upstream
                 && upload.is_sent(&request.plan.head)

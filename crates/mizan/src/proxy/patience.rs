@@ -49,6 +49,9 @@ impl Patience {
         if upload_over && let Some(reason) = self.watch.poll(cx, down, request.worker) {
             return Poll::Ready(reason);
         }
+        if !upload_over && down.transport.poll_gone(cx).is_ready() {
+            return Poll::Ready(Reason::ClientGone);
+        }
         self.enter(
             Reason::ResponseIdle,
             read,

@@ -273,6 +273,9 @@ impl Wait {
             if let Poll::Ready(read) = self.poll_read(cx, request, up) {
                 return Poll::Ready(read);
             }
+            if !self.is_sent && down.transport.poll_gone(cx).is_ready() {
+                return Poll::Ready(Err(Reason::ClientGone));
+            }
             if self.is_sent
                 && let Some(reason) = self.watch.poll(cx, down, request.worker)
             {

@@ -159,6 +159,19 @@ impl Transport {
         }
     }
 
+    /// Whether all that comes on a client's stream was read.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, Self::FromClient(stream) if stream.is_read())
+    }
+
+    /// Ready when a client is known to be gone whose body lies unread. A socket's end is found by reading it alone.
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::FromClient(stream) => stream.poll_gone(cx),
+            Self::Plain(_) | Self::Tls(_) | Self::ToBackend(_) => Poll::Pending,
+        }
+    }
+
     /// Makes the coming close a reset: what is not yet delivered is dropped, and the peer sees that it was cut.
     pub(super) fn reset_on_close(&mut self) {
         match self {

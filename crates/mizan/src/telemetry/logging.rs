@@ -89,7 +89,8 @@ pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<Arc<LogQueue>,
     let chosen = std::env::var_os("MIZAN_LOG").filter(|text| !text.is_empty());
     let filter = match chosen {
         Some(text) => filter(&text.to_string_lossy())?,
-        None => EnvFilter::new(level.as_str()),
+        // What the library of HTTP/2 warns of are faults of peers, a line each, however many there are.
+        None => EnvFilter::new(format!("{},h2=off", level.as_str())),
     };
     let text = match format {
         LogFormat::Auto => io::stderr().is_terminal(),

@@ -10,25 +10,39 @@
 //! | [`client`] | one client connection: bytes out, one parsed response in |
 //! | [`load`] | many clients for a while, and the fate of each request |
 //! | [`wire`] | reading HTTP/1.1 from a socket, for both sides |
+//! | [`h2_client`] | a client of HTTP/2, and where all of HTTP/2 runs |
+//! | [`h2_backend`] | a scripted backend of HTTP/2 |
+//! | [`frames`] | HTTP/2 frame by frame, for clients that misbehave |
+//! | [`pairs`] | four ways to ask and four kinds of backends at once |
+//! | [`tls`] | certificates, and relays that put TLS around either side |
 
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod fault_proxy;
+pub(crate) mod frames;
+pub(crate) mod h2_backend;
+pub(crate) mod h2_client;
 pub(crate) mod load;
 pub(crate) mod mizan;
+pub(crate) mod pairs;
 pub(crate) mod pki;
 pub(crate) mod process;
 pub(crate) mod raw;
+pub(crate) mod tls;
 pub(crate) mod wire;
 
 pub(crate) use backend::{Backend, Exchange, Next};
 pub(crate) use client::Client;
 pub(crate) use fault_proxy::{Fault, FaultProxy};
+pub(crate) use h2_backend::{Call, H2Backend};
+pub(crate) use h2_client::{Answer, Ask, H2Client, run, within};
 pub(crate) use load::{Fate, Load, Plan};
 pub(crate) use mizan::{Mizan, config, full_pipe, pass, pool_of};
+pub(crate) use pairs::{KINDS, Pairs};
 pub(crate) use pki::{Pki, ask_secured};
 pub(crate) use process::ProcessBackend;
 pub(crate) use raw::RawBackend;
+pub(crate) use tls::{Authority, Relay};
 pub(crate) use wire::How;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

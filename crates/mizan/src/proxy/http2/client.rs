@@ -51,7 +51,8 @@ struct State {
 }
 
 impl Shared {
-    /// Says hello over `transport`, and serves the connection until nobody shares it any more.
+    /// Says hello over `transport`, and serves the connection until nobody shares it any more. It is of use once the
+    /// backend has said how many streams it takes: it would refuse those beyond, which all come at once.
     ///
     /// # Errors
     /// The transport's.
@@ -68,9 +69,21 @@ impl Shared {
             .initial_connection_window_size(settings.connection_window_bytes)
             .max_send_buffer_size(64 << 10)
             .max_header_list_size(64 << 10)
+            .initial_max_send_streams(0)
             .handshake(Io::new(transport, None))
             .await
             .map_err(inflow::broken)?;
+        poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+            Poll::Ready(ended) => {
+                let error = ended.err().map(inflow::broken);
+                Poll::Ready(Err(
+                    error.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())
+                ))
+            }
+            Poll::Pending if sender.current_max_send_streams() > 0 => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        })
+        .await?;
         let state = Rc::new(State::default());
         let served = Rc::clone(&state);
         let timer = Timer::new(wheel);

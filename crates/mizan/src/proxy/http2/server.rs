@@ -157,6 +157,8 @@ impl Life {
         let (_, is_gone) = exchange::settle(&mut client.listener, worker);
         if is_idle || is_gone || worker.is_closing() || now_ms >= self.old_at_ms {
             self.end(connection);
+            // It is said when the connection is looked at the next time.
+            cx.waker().wake_by_ref();
         }
         false
     }
@@ -255,15 +257,27 @@ impl ServerStream {
             self.is_reset |= ready.is_err();
             return Poll::Ready(ready.map_err(inflow::broken));
         }
+        if let Out::Ended(_) = &self.out {
+            return Poll::Ready(Ok(()));
+        }
         // Nothing more comes but the client's going away.
-        let gone = match &mut self.out {
+        self.poll_gone(cx)
+            .map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    pub(in super::super) fn is_read(&self) -> bool {
+        self.inflow.is_ended()
+    }
+
+    /// Ready when the client has taken its request back, or is gone.
+    pub(in super::super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(match &mut self.out {
             Out::Head(respond) => respond.poll_reset(cx).map(|_| ()),
             Out::Body(outflow) => outflow.poll_reset(cx),
-            Out::Ended(_) => return Poll::Ready(Ok(())),
-        };
-        ready!(gone);
+            Out::Ended(_) => Poll::Pending,
+        });
         self.is_reset = true;
-        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        Poll::Ready(())
     }
 
     pub(in super::super) fn poll_read(

@@ -326,19 +326,24 @@ impl Exchange {
 
     /// Reads the request's body.
     pub(crate) fn body(&mut self) -> io::Result<Vec<u8>> {
+        Ok(self.body_and_trailers()?.0)
+    }
+
+    /// Reads the request's body, and the fields behind it if it is chunked.
+    pub(crate) fn body_and_trailers(&mut self) -> io::Result<(Vec<u8>, Vec<(String, String)>)> {
         self.is_body_read = true;
-        let mut body = Vec::new();
+        let (mut body, mut trailers) = (Vec::new(), Vec::new());
         if self.head.is_chunked() {
-            let trailers = self.wire.chunked(&mut body).map_err(broken)?;
+            trailers = self.wire.chunked(&mut body).map_err(broken)?;
             self.record(&body);
-            for (name, value) in trailers {
+            for (name, value) in &trailers {
                 self.record(format!("{name}: {value}\r\n").as_bytes());
             }
         } else if let Some(length) = self.head.length().map_err(broken)? {
             self.wire.exactly(length, &mut body).map_err(broken)?;
             self.record(&body);
         }
-        Ok(body)
+        Ok((body, trailers))
     }
 
     /// Reads `length` bytes of the request's body as they come.

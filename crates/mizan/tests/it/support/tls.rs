@@ -1,0 +1,287 @@
+//! Certificates, and relays that put TLS around what speaks in the clear.
+
+use super::h2_client::{H2Client, RUNTIME, run, windows};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+
+/// Who signs, with a folder for what it signs.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+/// A certificate with its key.
+pub(crate) struct Issued {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    /// Its files.
+    pub(crate) cert: PathBuf,
+    pub(crate) key_file: PathBuf,
+    /// SHA-256 of its public key, in base64.
+    pub(crate) pin: String,
+}
+
+impl Issued {
+    pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+
+    /// As an item of `certificates`.
+    pub(crate) fn entry(&self) -> String {
+        format!("{{ cert = {:?}, key = {:?} }}", self.cert, self.key_file)
+    }
+
+    /// What a side shows that asks for nothing, with these protocols by ALPN.
+    pub(crate) fn acceptor(&self, protocols: &[&str]) -> ServerConfig {
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(self.chain.clone(), self.key())
+            .expect("they match");
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().into())
+            .collect();
+        config
+    }
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "a root of the tests");
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("roots.pem"), issuer.pem()).expect("written");
+        Self { issuer, folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The file of the root.
+    pub(crate) fn roots_file(&self) -> PathBuf {
+        self.folder().join("roots.pem")
+    }
+
+    /// The root for a verifier.
+    pub(crate) fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("a root");
+        roots
+    }
+
+    /// Issues a certificate for `names`, into files that are called after the first one.
+    pub(crate) fn issue(&self, names: &[&str]) -> Issued {
+        use data_encoding::BASE64;
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).expect("names");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, names[0].clone());
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
+        let file = |extension: &str| self.folder().join(format!("{}.{extension}", names[0]));
+        let (cert, key_file) = (file("pem"), file("key"));
+        replace(&key_file, &key.serialize_pem());
+        replace(&cert, &certificate.pem());
+        let spki = rcgen::PublicKeyData::subject_public_key_info(&key);
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &spki);
+        Issued {
+            chain: vec![certificate.der().clone()],
+            key: PrivateKeyDer::try_from(key.serialize_der()).expect("PKCS #8"),
+            cert,
+            key_file,
+            pin: BASE64.encode(digest.as_ref()),
+        }
+    }
+
+    /// A client that trusts this root, with these protocols by ALPN.
+    pub(crate) fn client(&self, protocols: &[&str]) -> ClientConfig {
+        let mut config = ClientConfig::builder()
+            .with_root_certificates(self.roots())
+            .with_no_client_auth();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().into())
+            .collect();
+        config
+    }
+
+    /// A client that shows a certificate.
+    pub(crate) fn client_as(&self, who: &Issued, protocols: &[&str]) -> ClientConfig {
+        let mut config = ClientConfig::builder()
+            .with_root_certificates(self.roots())
+            .with_client_auth_cert(who.chain.clone(), who.key())
+            .expect("they match");
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().into())
+            .collect();
+        config
+    }
+}
+
+/// As tools that renew certificates do it.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).expect("written");
+    std::fs::rename(&new, path).expect("moved");
+}
+
+/// A handshake with whoever listens at `address`.
+pub(crate) async fn secure(
+    address: SocketAddr,
+    name: &str,
+    config: &Arc<ClientConfig>,
+) -> std::io::Result<client::TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let connector = TlsConnector::from(Arc::clone(config));
+    connector.connect(name, stream).await
+}
+
+/// A client of HTTP/2 over TLS.
+#[track_caller]
+pub(crate) fn h2_client(address: SocketAddr, name: &str, config: ClientConfig) -> H2Client {
+    run(async {
+        let stream = secure(address, name, &Arc::new(config)).await;
+        let stream = stream.expect("a handshake");
+        let alpn = stream.get_ref().1.alpn_protocol();
+        assert_eq!(alpn, Some(&b"h2"[..]), "no HTTP/2 by ALPN");
+        H2Client::over(stream, "https", &windows()).await
+    })
+    .expect("a connection")
+}
+
+/// What a [`Front`] has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    pub(crate) handshakes: AtomicUsize,
+    pub(crate) failed: AtomicUsize,
+    pub(crate) names: Mutex<Vec<String>>,
+    /// How many clients showed a certificate.
+    pub(crate) shown: AtomicUsize,
+}
+
+/// A relay between TLS and the clear.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    pub(crate) met: Arc<Met>,
+    acceptor: JoinHandle<()>,
+    cut: Arc<watch::Sender<()>>,
+}
+
+impl Relay {
+    /// TLS in, the clear out to `backend`.
+    pub(crate) fn front(config: ServerConfig, backend: SocketAddr) -> Self {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Self::start(move |stream, met, cut| {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                match acceptor.accept(stream).await {
+                    Ok(tls) => {
+                        met.note(&tls);
+                        relay(tls, TcpStream::connect(backend).await, cut).await;
+                    }
+                    Err(_) => _ = met.failed.fetch_add(1, Ordering::SeqCst),
+                }
+            });
+        })
+    }
+
+    /// The clear in, TLS out to `address`: for clients that know no TLS.
+    pub(crate) fn back(config: ClientConfig, address: SocketAddr, name: &str) -> Self {
+        let (config, name) = (Arc::new(config), name.to_owned());
+        Self::start(move |stream, _, cut| {
+            let (config, name) = (Arc::clone(&config), name.clone());
+            tokio::spawn(async move {
+                if let Ok(tls) = secure(address, &name, &config).await {
+                    relay(tls, Ok(stream), cut).await;
+                }
+            });
+        })
+    }
+
+    fn start(
+        serve: impl Fn(TcpStream, Arc<Met>, watch::Receiver<()>) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = run(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (met, cut) = (Arc::new(Met::default()), Arc::new(watch::Sender::new(())));
+        let (met_there, cut_there) = (Arc::clone(&met), Arc::clone(&cut));
+        let acceptor = RUNTIME.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
+                serve(stream, Arc::clone(&met_there), cut_there.subscribe());
+            }
+        });
+        Self {
+            address,
+            met,
+            acceptor,
+            cut,
+        }
+    }
+
+    /// Closes all connections that are open, without a word.
+    pub(crate) fn cut(&self) {
+        self.cut.send_replace(());
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.acceptor.abort();
+        self.cut();
+    }
+}
+
+impl Met {
+    fn note(&self, tls: &server::TlsStream<TcpStream>) {
+        let session = tls.get_ref().1;
+        let name = session.server_name().unwrap_or_default().to_owned();
+        super::locked(&self.names).push(name);
+        let has_shown = session.peer_certificates().is_some();
+        self.shown
+            .fetch_add(usize::from(has_shown), Ordering::SeqCst);
+        self.handshakes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn relay(
+    mut tls: impl tokio::io::AsyncRead + AsyncWriteExt + Unpin,
+    clear: std::io::Result<TcpStream>,
+    mut cut: watch::Receiver<()>,
+) {
+    let Ok(mut clear) = clear else {
+        return;
+    };
+    tokio::select! {
+        _ = copy_bidirectional(&mut tls, &mut clear) => {}
+        _ = cut.changed() => {}
+    }
+}
