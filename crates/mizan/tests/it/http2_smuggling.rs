@@ -204,8 +204,9 @@ fn pseudo_fields_that_are_missing_unknown_or_late_are_refused() {
             scheme,
             here,
             path,
-            (":protocol", "websocket"),
+            (":protocol", "connect-udp"),
         ],
+        vec![get, scheme, here, path, (":protocol", "websocket")],
     ] {
         let fate = fate(&mizan, &lines, None);
         let is_refused = is_refused(fate) || matches!(fate, Fate::Status(501 | 405 | 404));
