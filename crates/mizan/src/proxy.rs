@@ -6,6 +6,7 @@
 //!                             │       └──▶ answer (Mizan's own)
 //!            │                └── h1: the codec, bytes in and bytes out
 //!            └─▶ tcp ─▶ tunnel ─▶ record    (what is handed through unread)
+//! udp ─▶ record                              (datagrams, from the socket on)
 //! ```
 //!
 //! Everything here runs on a worker's thread. It cannot name `config`, `store`, `control` or `admin`: traffic
@@ -39,6 +40,7 @@ mod timer;
 mod tls;
 mod transport;
 mod tunnel;
+mod udp;
 mod upload;
 mod upstream;
 mod watch;

@@ -28,3 +28,4 @@ mod support;
 mod tcp;
 mod told;
 mod tools;
+mod udp;
