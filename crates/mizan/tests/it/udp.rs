@@ -221,6 +221,36 @@ fn who_refuses_loses_the_client_with_its_next_datagram() {
 }
 
 #[test]
+fn who_refused_is_not_picked_again_for_the_same_client_even_if_it_is_its_turn() {
+    let (gone, other) = (gone(), UdpBackend::named("b"));
+    let pool = format!(
+        "policy = \"weighted_round_robin\"\nbackends = [{{ address = \"{gone}\", weight = 1000 }}, \"{}\"]",
+        other.address()
+    );
+    let mizan = Mizan::start(&format!(
+        "workers = 1\n[[listener]]\nname = \"dns\"\nbind = \"{{listen}}\"\nkind = \"udp\"\npool = \"api\"\n[pool.api]\n{pool}\n"
+    ));
+    let client = client(&mizan);
+    client.send("1");
+    eventually(PATIENCE, "it is refused", || {
+        mizan.metric("mizan_unreached_total", "connect_refused") == 1.0
+    });
+    assert_eq!(client.ask("2"), "b:2");
+}
+
+#[test]
+fn a_session_that_is_silent_costs_no_time() {
+    let backend = UdpBackend::named("a");
+    let mizan = start("", "", &[backend.address()]);
+    let clients: Vec<_> = (0..100).map(|_| client(&mizan)).collect();
+    clients.iter().for_each(|client| drop(client.ask("x")));
+    let before = mizan.cpu_time();
+    pass(Duration::from_secs(1));
+    let used = mizan.cpu_time() - before;
+    assert!(used < Duration::from_millis(200), "{used:?} in a second");
+}
+
+#[test]
 fn a_backend_that_never_answers_comes_back_when_it_no_longer_refuses() {
     let gone = gone();
     let mizan = start("", "", &[gone]);
@@ -319,6 +349,12 @@ fn a_reload_leaves_sessions_where_they_are() {
     // By the same sockets.
     assert_eq!(backends.each_ref().map(UdpBackend::peers), [2, 2]);
     assert_eq!(sessions(&mizan), 4.0);
+    // Another pool for the listener is another matter, though this one stays.
+    let third = UdpBackend::named("c");
+    let other = format!("[pool.other]\nbackends = [\"{}\"]\n", third.address());
+    let both = config("", round, &addresses).replace("pool = \"api\"", "pool = \"other\"");
+    reload(&mizan, &format!("{both}{other}"));
+    assert!(clients.iter().all(|client| client.ask("x") == "c:x"));
 }
 
 #[test]
@@ -450,6 +486,12 @@ fn a_flood_of_made_up_clients_starves_neither_sessions_nor_http() {
                 }
             }
         });
+        let more = scope.spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+            while !over.load(Ordering::Relaxed) {
+                let _ = socket.send_to(b"flood", to);
+            }
+        });
         let load = Load::start(mizan.address2(), Plan::default());
         eventually(PATIENCE, "the flood is at the limit", || {
             dropped(&mizan, "limit") > 10_000.0
@@ -460,6 +502,7 @@ fn a_flood_of_made_up_clients_starves_neither_sessions_nor_http() {
         over.store(true, Ordering::Relaxed);
         let report = load.stop();
         flood.join().expect("it floods");
+        more.join().expect("it floods");
         report
     });
     report.expect_no_failure();
@@ -468,4 +511,29 @@ fn a_flood_of_made_up_clients_starves_neither_sessions_nor_http() {
         mizan.metric("mizan_connections_accepted_total", "dns"),
         200.0
     );
+}
+
+#[test]
+fn sessions_take_half_of_the_descriptors_and_leave_the_rest_to_connections() {
+    let (datagrams, http) = (UdpBackend::named("a"), Backend::healthy("web"));
+    let config = format!(
+        "{}\n[[listener]]\nbind = \"{{listen2}}\"\n[[route]]\npool = \"web\"\n[pool.web]\nbackends = [\"{}\"]\n",
+        config("", "", &[datagrams.address()]),
+        http.address()
+    );
+    // 32 are kept for Mizan itself.
+    let mizan = Mizan::start_limited(&config, Some(132));
+    let clients: Vec<_> = (0..60).map(|_| client(&mizan)).collect();
+    let answered = |client: &UdpClient| {
+        client.send("x");
+        client.receive_soon().is_some()
+    };
+    assert!(clients[..50].iter().all(answered));
+    clients[50..].iter().for_each(|client| client.send("x"));
+    eventually(PATIENCE, "the others are dropped", || {
+        dropped(&mizan, "resources") == 10.0
+    });
+    assert_eq!(Client::connect(mizan.address2()).get("/").status, 200);
+    assert_eq!(clients[0].ask("still"), "a:still");
+    assert!(mizan.log().contains("no descriptor or port is left"));
 }
