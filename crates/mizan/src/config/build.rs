@@ -133,11 +133,13 @@ fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<List
         mode: from.mode.as_ref().map(|mode| mode.value.0),
         backlog: from.backlog,
         connections_max: from.connections_max,
+        connections_per_address_max: from.connections_per_address_max,
         networks: Networks {
             allow: networks(&from.allow),
             deny: networks(&from.deny),
         },
         trusted: networks(&from.trusted_proxies),
+        trusted_depth: from.trusted_depth,
         limits: HeadLimits {
             head_bytes_max: usize::try_from(from.head_max.value.0).ok()?,
             headers_max: from.headers_max,

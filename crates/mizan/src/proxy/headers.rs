@@ -443,6 +443,19 @@ pub(super) fn client_behind(
     client
 }
 
+/// The client's address behind `depth` proxies, each of which adds the one it was called by: that many entries of
+/// `X-Forwarded-For` from the right. With fewer entries than that, or with something else in their place, nobody says
+/// who the client is, and it is `peer`.
+pub(super) fn client_at(head: &RequestHead<'_, '_>, depth: u32, peer: IpAddr) -> IpAddr {
+    let lines = head.lines.iter().rev();
+    let lines = lines.filter(|line| line.field == Field::XForwardedFor);
+    let mut entries = lines.flat_map(|line| line.value.rsplit(|byte| *byte == b','));
+    let entry = entries.nth(depth as usize - 1);
+    let text = entry.and_then(|entry| std::str::from_utf8(field::trim(entry)).ok());
+    let address = text.and_then(|text| text.parse::<IpAddr>().ok());
+    address.map_or(peer, |address| address.to_canonical())
+}
+
 /// One field line.
 pub(super) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);

@@ -51,10 +51,15 @@ pub struct Listener {
     pub backlog: u32,
     /// Client connections at once; more are left in the accept queue (default 100,000).
     pub connections_max: usize,
+    /// Of one address, an IPv6 one by its first 64 bits; more are closed at once. `None`: unlimited (default).
+    pub connections_per_address_max: Option<usize>,
     /// Who may connect.
     pub networks: Networks,
     /// Peers whose `X-Forwarded-*`, `Forwarded` and `X-Request-Id` are believed; empty: nobody's.
     pub trusted: Vec<IpNet>,
+    /// How many proxies stand in front whose addresses are not known; each adds an entry to `X-Forwarded-For`. Their
+    /// fields are believed of every peer. 0: none (default).
+    pub trusted_depth: u32,
     /// Limits on a request's head.
     pub limits: HeadLimits,
     /// Largest request body in bytes; `None` is unlimited (default).
