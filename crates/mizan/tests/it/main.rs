@@ -24,5 +24,6 @@ mod responses;
 mod retry;
 mod strict;
 mod support;
+mod tls;
 mod told;
 mod tools;

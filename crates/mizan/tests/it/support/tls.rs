@@ -5,8 +5,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
+};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -129,6 +134,24 @@ impl Authority {
         config
     }
 
+    /// A client that trusts this root and speaks these versions.
+    pub(crate) fn client_of(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+        ClientConfig::builder_with_protocol_versions(versions)
+            .with_root_certificates(self.roots())
+            .with_no_client_auth()
+    }
+
+    /// A client that looks at the signer of a certificate, and not at its names.
+    pub(crate) fn client_of_anybody(&self) -> ClientConfig {
+        let mut config = self.client(&[]);
+        let inner = WebPkiServerVerifier::builder(Arc::new(self.roots())).build();
+        let inner = inner.expect("it has a root");
+        config
+            .dangerous()
+            .set_certificate_verifier(Arc::new(Nameless(inner)));
+        config
+    }
+
     /// A client that shows a certificate.
     pub(crate) fn client_as(&self, who: &Issued, protocols: &[&str]) -> ClientConfig {
         let mut config = ClientConfig::builder()
@@ -140,6 +163,54 @@ impl Authority {
             .map(|name| name.as_bytes().into())
             .collect();
         config
+    }
+}
+
+/// Takes a certificate for another name as well.
+#[derive(Debug)]
+struct Nameless(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for Nameless {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
+        let verified =
+            self.0
+                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            Err(rustls::Error::InvalidCertificate(
+                NotValidForName | NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
     }
 }
 
