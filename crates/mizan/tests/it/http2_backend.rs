@@ -77,17 +77,19 @@ fn no_request_fails_when_backends_go_away_under_load() {
     let backends = [H2Backend::healthy("a"), H2Backend::healthy("b")];
     let addresses = backends.each_ref().map(H2Backend::address);
     let mizan = Mizan::start(&config("", POOL, &addresses));
-    let stop = Arc::new(Stop::default());
-    let stopped = Arc::clone(&stop);
     let failed = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while stopped.pace(Duration::from_millis(20)) {
-                backends.iter().for_each(H2Backend::go_away);
+        let asking = scope.spawn(|| ask_many(&mizan, 2_000, 8, &Ask::post("/", "hello")));
+        for backend in backends.iter().cycle() {
+            let seen = backend.requests();
+            eventually(PATIENCE, "the load gets on", || {
+                backend.requests() > seen + 10 || asking.is_finished()
+            });
+            if asking.is_finished() {
+                break;
             }
-        });
-        let failed = ask_many(&mizan, 2_000, 8, &Ask::post("/", "hello"));
-        stop.stop();
-        failed
+            backend.go_away();
+        }
+        asking.join().expect("it does not panic")
     });
     assert_eq!(failed, [""; 0]);
     let opened: usize = backends.iter().map(H2Backend::connections).sum();

@@ -25,5 +25,6 @@ mod retry;
 mod strict;
 mod support;
 mod tls;
+mod tls_upstream;
 mod told;
 mod tools;

@@ -257,13 +257,21 @@ pub(crate) struct Met {
     pub(crate) shown: AtomicUsize,
 }
 
+/// How a relay ends its connections.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Cut,
+    /// With `close_notify`.
+    Close,
+}
+
 /// A relay between TLS and the clear.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     pub(crate) met: Arc<Met>,
     acceptor: JoinHandle<()>,
-    cut: Arc<watch::Sender<()>>,
+    cut: Arc<watch::Sender<End>>,
 }
 
 impl Relay {
@@ -298,11 +306,14 @@ impl Relay {
     }
 
     fn start(
-        serve: impl Fn(TcpStream, Arc<Met>, watch::Receiver<()>) + Send + Sync + 'static,
+        serve: impl Fn(TcpStream, Arc<Met>, watch::Receiver<End>) + Send + Sync + 'static,
     ) -> Self {
         let listener = run(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let (met, cut) = (Arc::new(Met::default()), Arc::new(watch::Sender::new(())));
+        let (met, cut) = (
+            Arc::new(Met::default()),
+            Arc::new(watch::Sender::new(End::Cut)),
+        );
         let (met_there, cut_there) = (Arc::clone(&met), Arc::clone(&cut));
         let acceptor = RUNTIME.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -320,7 +331,12 @@ impl Relay {
 
     /// Closes all connections that are open, without a word.
     pub(crate) fn cut(&self) {
-        self.cut.send_replace(());
+        self.cut.send_replace(End::Cut);
+    }
+
+    /// Closes all connections that are open, as TLS has it.
+    pub(crate) fn close(&self) {
+        self.cut.send_replace(End::Close);
     }
 }
 
@@ -346,13 +362,22 @@ impl Met {
 async fn relay(
     mut tls: impl tokio::io::AsyncRead + AsyncWriteExt + Unpin,
     clear: std::io::Result<TcpStream>,
-    mut cut: watch::Receiver<()>,
+    mut cut: watch::Receiver<End>,
 ) {
     let Ok(mut clear) = clear else {
         return;
     };
     tokio::select! {
         _ = copy_bidirectional(&mut tls, &mut clear) => {}
-        _ = cut.changed() => {}
+        _ = cut.changed() => {
+            let end = *cut.borrow();
+            if let End::Close = end {
+                // Gone already is as good.
+                let _ = tls.shutdown().await;
+            }
+        }
     }
+    // Whoever sees the end of the clear side may count on the other's.
+    drop(tls);
+    drop(clear);
 }
