@@ -242,6 +242,34 @@ fn trailers_cannot_say_what_only_a_head_may() {
 }
 
 #[test]
+fn what_http2_cannot_carry_is_the_clients_fault_and_not_the_backends() {
+    let backends = [H2Backend::healthy("a"), H2Backend::healthy("b")];
+    let addresses = backends.each_ref().map(H2Backend::address);
+    let mizan = Mizan::start(&config("", "protocol = \"http2\"", &addresses));
+    for _ in 0..5 {
+        for (target, host) in [
+            ("/a<b>", "a"),
+            ("/a`b", "a"),
+            ("/?\"a\"", "a"),
+            ("/", "a%20b"),
+        ] {
+            let mut client = mizan.client();
+            let answer = client.exchange(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let said = (answer.status, answer.text());
+            assert_eq!(
+                said,
+                (400, "400 Bad Request: target\n".to_owned()),
+                "{target}"
+            );
+        }
+    }
+    assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 0.0);
+    assert_eq!(mizan.metric("mizan_pool_backends_usable", ""), 2.0);
+    let odd = "GET / HTTP/1.1\r\nHost: a\r\nTE: gzip;q=0.5, trailers\r\nConnection: TE, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nProxy-Connection: close\r\n\r\n";
+    assert_eq!(mizan.client().exchange(odd).status, 200);
+}
+
+#[test]
 fn what_a_backend_of_http2_must_not_say_reaches_no_client() {
     use http::Response;
     let backend = H2Backend::start(|call| async move {

@@ -26,5 +26,7 @@ mod retry;
 mod strict;
 mod support;
 mod tcp;
+mod tls;
+mod tls_upstream;
 mod told;
 mod tools;

@@ -342,7 +342,7 @@ impl ClientStream {
         }
     }
 
-    /// A head is always written whole.
+    /// A head is always written whole. [`io::ErrorKind::InvalidInput`]: HTTP/2 cannot carry it.
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let To::Head(sender) = &mut self.to else {
             return Ok(0);
@@ -350,7 +350,8 @@ impl ClientStream {
         let mut lines = Lines::new();
         let head = request::parse(bytes, &mut lines, LIMITS).map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        let mut request = convert::request(&head, self.secure).map_err(io::Error::other)?;
+        let mut request = convert::request(&head, self.secure)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         if let Some(web) = self.web {
             web.to_grpc(request.headers_mut());
         }
