@@ -288,6 +288,13 @@ pub enum ProxyVersion {
 pub enum ProbeKind {
     /// A TCP (or Unix) connect.
     Tcp,
+    /// A call of `grpc.health.v1.Health/Check`, which passes if the answer is `SERVING`.
+    Grpc {
+        /// Whose health is asked for; "" is the whole server's.
+        service: String,
+        /// `:authority`; the backend's address if not given.
+        host: Option<String>,
+    },
     /// `GET path`.
     Http {
         /// Origin-form target.
