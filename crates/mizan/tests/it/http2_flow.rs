@@ -80,7 +80,7 @@ fn a_hundred_downloads_that_nobody_reads_cost_little_memory() {
     // No window beyond what each stream begins with, and that is nothing.
     let mut client = Frames::open(mizan.address(), &frames::setting(4, 0));
     for number in 0..100 {
-        let host = if number % 2 == 0 {
+        let host = if number % 4 == 0 {
             "one.example"
         } else {
             "two.example"
@@ -185,4 +185,44 @@ fn an_upload_that_the_backend_does_not_read_stalls_the_client_and_costs_little()
     eventually(PATIENCE, "the backend hears of it", || {
         backend.resets().len() == 50
     });
+}
+
+#[test]
+fn clients_that_do_not_read_hold_up_nobody_else_at_the_same_backend() {
+    let backend = H2Backend::start(|mut call| async move {
+        if call.head.uri.path() != "/endless" {
+            return call.serve().await;
+        }
+        let mut sending = call.respond.send_response(Response::new(()), false)?;
+        loop {
+            send_part(&mut sending, &[b'x'; 16 << 10]).await?;
+        }
+    });
+    let text = format!(
+        "workers = 1\n{}",
+        config(
+            "min_rate = { download = \"0\" }",
+            "protocol = \"http2\"",
+            &[backend.address()]
+        )
+    );
+    let mizan = Mizan::start(&text);
+    let mut stalled = Frames::open(mizan.address(), &frames::setting(4, 0));
+    for number in 0..100 {
+        stalled.get(2 * number + 1, "/endless");
+    }
+    for _ in 0..100 {
+        stalled
+            .until(|frame| frame.kind == HEADERS)
+            .expect("a head");
+    }
+    let client = H2Client::connect(mizan.address());
+    for _ in 0..5 {
+        let body = vec![b'x'; 500_000];
+        assert_eq!(client.get("/bytes/500000").body.len(), 500_000);
+        assert_eq!(
+            client.exchange(Ask::post("/", body)).text(),
+            "backend:500000"
+        );
+    }
 }
