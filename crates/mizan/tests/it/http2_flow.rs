@@ -226,3 +226,26 @@ fn clients_that_do_not_read_hold_up_nobody_else_at_the_same_backend() {
         );
     }
 }
+
+#[test]
+fn an_upload_that_drips_is_cut_by_the_minimum_rate_and_its_connection_lives() {
+    let backend = H2Backend::healthy("a");
+    let listener = "min_rate = { upload = \"10KiB\", grace = \"300ms\" }";
+    let mizan = Mizan::start(&config(
+        listener,
+        "protocol = \"http2\"",
+        &[backend.address()],
+    ));
+    let mut client = Frames::open(mizan.address(), &[]);
+    client.head(1, 0, &frames::request("POST", "/"));
+    for _ in 0..20 {
+        client.send(frames::DATA, 0, 1, b"a drop");
+        pass(Duration::from_millis(50));
+    }
+    assert_eq!(client.fate(1), Fate::Status(408));
+    client.get(3, "/");
+    assert!(matches!(client.fate(3), Fate::Status(_)));
+    eventually(PATIENCE, "its place is given back", || {
+        mizan.in_flight() == 0
+    });
+}
