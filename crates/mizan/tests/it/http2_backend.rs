@@ -325,3 +325,47 @@ fn an_early_answer_ends_an_upload_and_the_connection_lives() {
     backend.set_script(Call::serve);
     assert_eq!(client.get("/").status, 200);
 }
+
+#[test]
+fn a_shared_connection_is_closed_after_its_idle_time() {
+    let backend = H2Backend::healthy("a");
+    let pool = format!("{POOL}\nkeepalive = {{ idle_timeout = \"500ms\" }}");
+    let mizan = Mizan::start(&config("", &pool, &[backend.address()]));
+    let client = H2Client::connect(mizan.address());
+    assert_eq!(client.get("/").status, 200);
+    eventually(PATIENCE, "it is closed", || backend.open() == 0);
+    assert_eq!(client.get("/").status, 200);
+}
+
+#[test]
+fn a_slow_backend_of_http2_is_a_504_and_its_stream_is_cancelled() {
+    let backend = H2Backend::start(Call::hang);
+    let pool = format!(
+        "{POOL}\ntimeouts = {{ response_header = \"200ms\" }}\nretry = {{ tries_max = 1 }}"
+    );
+    let mizan = Mizan::start(&config("", &pool, &[backend.address()]));
+    let client = H2Client::connect(mizan.address());
+    let answer = client.get("/");
+    assert_eq!(
+        (answer.status, answer.text()),
+        (504, "504 Gateway Timeout: response_timeout\n".to_owned())
+    );
+    eventually(PATIENCE, "the backend hears of it", || {
+        backend.resets() == [Reason::CANCEL]
+    });
+    backend.set_script(Call::serve);
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(
+        backend.connections(),
+        1,
+        "the connection was closed over one slow stream"
+    );
+}
+
+#[test]
+fn a_backend_that_answers_in_http1_is_a_502() {
+    let backend = Backend::healthy("one");
+    let mizan = Mizan::start(&config("", POOL, &[backend.address()]));
+    let answer = mizan.get("/");
+    assert_eq!(answer.status, 502, "{}", answer.text());
+}

@@ -296,3 +296,20 @@ fn a_client_that_answers_no_ping_while_it_waits_is_cut() {
         mizan.in_flight() == 0
     });
 }
+
+#[test]
+fn no_request_fails_when_mizan_drains_under_load() {
+    let backends = [H2Backend::healthy("a"), H2Backend::healthy("b")];
+    let addresses = backends.each_ref().map(H2Backend::address);
+    let mut mizan = Mizan::start(&config("", POOL, &addresses));
+    let crowd = Crowd::start(&mizan, 4);
+    crowd.wait_for(200);
+    mizan.signal(Signal::TERM);
+    assert!(mizan.wait(PATIENCE).success());
+    let failed: Vec<_> = crowd.stop();
+    let failed: Vec<_> = failed
+        .iter()
+        .filter(|failed| !failed.starts_with("connect"))
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}

@@ -35,7 +35,7 @@ pub(crate) use backend::{Backend, Exchange, Next};
 pub(crate) use client::Client;
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use h2_backend::{Call, H2Backend};
-pub(crate) use h2_client::{Answer, Ask, H2Client, run, within};
+pub(crate) use h2_client::{Ask, H2Client, run};
 pub(crate) use load::{Fate, Load, Plan};
 pub(crate) use mizan::{Mizan, config, full_pipe, pass, pool_of};
 pub(crate) use pairs::{KINDS, Pairs};

@@ -38,6 +38,7 @@ pub(in super::super) struct Shared {
     sender: SendRequest<Bytes>,
     state: Rc<State>,
     secure: bool,
+    streams_max: usize,
     idle_ms: u64,
 }
 
@@ -112,6 +113,7 @@ impl Shared {
             sender,
             state,
             secure,
+            streams_max: settings.streams_max(),
             idle_ms: pool.keepalive.idle_timeout.as_millis() as u64,
         })
     }
@@ -120,8 +122,8 @@ impl Shared {
     pub(in super::super) fn stream(&self) -> Option<ClientStream> {
         let mut sender = self.sender.clone();
         let mut cx = Context::from_waker(Waker::noop());
-        if self.state.is_closed.get() || self.state.open.get() >= sender.current_max_send_streams()
-        {
+        let most = self.streams_max.min(sender.current_max_send_streams());
+        if self.state.is_closed.get() || self.state.open.get() >= most {
             return None;
         }
         match sender.poll_ready(&mut cx) {

@@ -8,7 +8,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
@@ -285,12 +284,4 @@ pub(crate) async fn read_all(
     }
     answer.trailers = frames.trailers().await?.unwrap_or_default();
     Ok(())
-}
-
-/// Waits for `future`, which must end within `most`.
-pub(crate) async fn within<F: Future>(most: Duration, what: &str, future: F) -> F::Output {
-    match tokio::time::timeout(most, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {most:?}: {what}"),
-    }
 }
