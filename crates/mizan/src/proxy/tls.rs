@@ -391,10 +391,27 @@ impl Tls {
         }
         match &step {
             Ok(Step::Closed) => self.end = End::Closed,
-            Err(_) => self.alert(),
+            Err(error) => {
+                self.alert();
+                if is_unknown_name(error) {
+                    self.say_unknown_name();
+                }
+            }
             _ => {}
         }
         step
+    }
+
+    /// The library calls it `access_denied` when no certificate is found for a name: RFC 6066 §3 has a word of its own.
+    fn say_unknown_name(&mut self) {
+        const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+        const UNRECOGNIZED_NAME: u8 = 112;
+        if let Some(outgoing) = &mut self.outgoing
+            && outgoing.unread().ends_with(&ACCESS_DENIED)
+            && let Some(last) = outgoing.unread_mut().last_mut()
+        {
+            *last = UNRECOGNIZED_NAME;
+        }
     }
 
     /// Fetches the alert that says what was wrong.
@@ -417,6 +434,11 @@ impl Tls {
             }
         };
     }
+}
+
+/// Whether no certificate was found for the name that the client asks for.
+fn is_unknown_name(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::General(text) if text.contains("no server certificate chain"))
 }
 
 impl Drop for Tls {
