@@ -197,7 +197,7 @@ fn http2(from: &schema::Listener) -> Option<Http2> {
         streams_max: limits.streams_max,
         window_bytes: u32::try_from(limits.window.value.0).ok()?,
         connection_window_bytes: u32::try_from(limits.connection_window.value.0).ok()?,
-        resets_pending_max: usize::try_from(limits.resets_max).ok()?,
+        resets_pending_max: usize::try_from(limits.resets_pending_max).ok()?,
         resets_per_second_max: limits.resets_per_second_max,
         age_max: limits.age_max.value.0,
         ping: Ping {

@@ -404,7 +404,9 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &R
 
 /// What a listener has to say of TLS in each answer.
 pub(super) fn hsts(down: &Downstream) -> Option<&str> {
-    down.listener.tls.as_ref()?.hsts.as_deref()
+    // A connection from before its listener spoke TLS goes on in the clear, where it must not be said (RFC 6797 §7.2).
+    let tls = down.listener.tls.as_ref().filter(|_| down.secure);
+    tls?.hsts.as_deref()
 }
 
 /// `Connection`, where the version's default does not say it already.

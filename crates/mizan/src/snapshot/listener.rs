@@ -55,7 +55,7 @@ pub struct Listener {
     pub connections_per_address_max: Option<usize>,
     /// Who may connect.
     pub networks: Networks,
-    /// Peers whose `X-Forwarded-*`, `Forwarded` and `X-Request-Id` are believed; empty: nobody's.
+    /// Peers whose `X-Forwarded-*` and `Forwarded` are believed; empty: nobody's.
     pub trusted: Vec<IpNet>,
     /// How many proxies stand in front whose addresses are not known; each adds an entry to `X-Forwarded-For`. Their
     /// fields are believed of every peer. 0: none (default).

@@ -19,7 +19,7 @@ pub(in super::super) struct ListenerHttp2 {
     pub(in super::super) connection_window: Text<Bytes>,
     /// Streams that a client has reset and that are still being put away; beyond, its connection is closed.
     #[schemars(range(min = 1, max = 10_000))]
-    pub(in super::super) resets_max: u32,
+    pub(in super::super) resets_pending_max: u32,
     /// Streams that a client may take back within a second before they are answered; beyond, its connection is closed.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(in super::super) resets_per_second_max: u32,
@@ -40,7 +40,7 @@ impl Default for ListenerHttp2 {
             streams_max: 128,
             window: Text::preset("256KiB"),
             connection_window: Text::preset("1MiB"),
-            resets_max: 20,
+            resets_pending_max: 20,
             resets_per_second_max: 100,
             age_max: Text::preset("0s"),
             ping_interval: Text::preset("30s"),

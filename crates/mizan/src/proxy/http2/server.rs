@@ -81,8 +81,7 @@ fn builder(listener: &Listener) -> h2::server::Builder {
         .max_header_list_size(u32::try_from(listener.limits.head_bytes_max).unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER)
         .enable_connect_protocol()
-        .max_pending_accept_reset_streams(settings.resets_pending_max)
-        .max_concurrent_reset_streams(settings.resets_pending_max);
+        .max_pending_accept_reset_streams(settings.resets_pending_max);
     builder
 }
 
