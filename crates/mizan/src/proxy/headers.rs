@@ -22,6 +22,7 @@ const ADDED_BYTES: usize = 512;
 pub(super) const HSTS: &[u8] = b"Strict-Transport-Security";
 /// The name under which Mizan appears in `Via` (RFC 9110 §7.6.3).
 const VIA: &[u8] = b"1.1 mizan";
+const VIA_HTTP2: &[u8] = b"2.0 mizan";
 
 /// What the forwarding fields say of the client.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub struct Forwarding<'a> {
     pub trusted: bool,
     /// The client speaks TLS.
     pub secure: bool,
+    /// The client speaks HTTP/2.
+    pub http2: bool,
     /// Names that only Mizan may set, in lower case.
     pub reserved: &'a [Box<str>],
     /// What the backend is told of the client's certificate, and by which names.
@@ -305,7 +308,8 @@ fn add_forwarding(
         out.extend_from_slice(b"\r\n");
     }
     if !kept.no_via {
-        line(out, b"Via", VIA);
+        let via = if forwarding.http2 { VIA_HTTP2 } else { VIA };
+        line(out, b"Via", via);
     }
     if !kept.trace {
         // Version 00, not sampled: whether to sample is the application's decision.

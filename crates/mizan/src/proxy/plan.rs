@@ -307,6 +307,7 @@ fn write_head(
         peer: down.peer_text(),
         trusted: down.is_trusted(),
         secure: down.secure,
+        http2: down.http2,
         reserved: &down.listener.reserved_headers,
         identity: down
             .listener

@@ -17,6 +17,7 @@ fn a_get_is_the_same_in_all_pairings() {
         assert_eq!(seen.all("accept"), ["text/html;q=0.5, */*"]);
         assert_eq!(seen.all("x-forwarded-proto"), [way.scheme()]);
         assert_eq!(seen.all("x-forwarded-host"), [kind]);
+        assert_eq!(seen.all("via"), [way.via()], "{way:?} {kind}");
     });
 }
 

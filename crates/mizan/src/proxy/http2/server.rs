@@ -116,6 +116,8 @@ impl Life {
     /// A request has begun; whether the client has taken back too many before it, and is cut.
     fn begin(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) -> bool {
         self.requests += 1;
+        // A short one may never be seen by the looks.
+        self.idle_until_ms = client.timer.deadline_after(client.listener.timeouts.idle);
         let most = client.listener.requests_per_connection_max;
         if most.is_some_and(|most| self.requests >= most) {
             self.end(connection);

@@ -262,10 +262,15 @@ impl Call {
         send_all(&mut sending, body.unwrap_or_default(), trailers).await
     }
 
+    /// Writes down why a stream was reset.
+    pub(crate) fn note(&self, reason: Reason) {
+        locked(&self.shared.resets).push(reason);
+    }
+
     /// Neither reads nor answers until the other side gives up.
     pub(crate) async fn hang(mut self) -> Result<(), h2::Error> {
         let reason = poll_fn(|cx| self.respond.poll_reset(cx)).await?;
-        locked(&self.shared.resets).push(reason);
+        self.note(reason);
         Ok(())
     }
 }

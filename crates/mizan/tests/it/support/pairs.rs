@@ -128,6 +128,14 @@ impl Way {
         }
     }
 
+    /// What Mizan says of it to backends.
+    pub(crate) fn via(&self) -> &'static str {
+        match self {
+            Self::One(..) => "1.1 mizan",
+            Self::Two(..) => "2.0 mizan",
+        }
+    }
+
     #[track_caller]
     fn ask(&self, ask: Ask) -> Answer {
         match self {
