@@ -7,6 +7,7 @@
 //!            │   (each stream │       └──▶ answer (Mizan's own)
 //!            │   an exchange) └── h1: the codec, bytes in and bytes out
 //!            └─▶ tcp ─▶ tunnel ─▶ record    (what is handed through unread)
+//! udp ─▶ record                              (datagrams, from the socket on)
 //!
 //! transport: a socket, TLS over it, or a stream of HTTP/2; the same to all above
 //! ```
@@ -42,6 +43,7 @@ mod timer;
 mod tls;
 mod transport;
 mod tunnel;
+mod udp;
 mod upload;
 mod upstream;
 mod watch;

@@ -11,7 +11,7 @@ mod settings;
 mod tls;
 
 pub use listener::{
-    Bind, ClientTimeouts, HeadLimits, Http2, Listener, ListenerKind, MinRate, Networks,
+    Bind, ClientTimeouts, Datagrams, HeadLimits, Http2, Listener, ListenerKind, MinRate, Networks,
     Passthrough, Ping, ProxyHeader,
 };
 pub use pool::{

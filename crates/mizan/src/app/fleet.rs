@@ -45,6 +45,7 @@ impl Fleet {
             in_flight: (0..workers).map(|_| Padded::default()).collect(),
             mailboxes,
             clients_max: clients_max(rustix::process::getrlimit(Resource::Nofile).current),
+            sessions: OpenCount::default(),
             series: Mutex::new(None),
         });
         let mut fleet = Self {
@@ -101,7 +102,7 @@ impl Fleet {
         if !self
             .open
             .iter()
-            .any(|own| own.bind.port() == listener.bind.port())
+            .any(|own| own.bind.shares_port(&listener.bind))
         {
             listen::expect_free(listener)?;
         }
@@ -132,7 +133,7 @@ impl Fleet {
             .partition(|listener| keep(&listener.bind));
         self.open = kept;
         // No new connection may come to a queue that is being emptied: a path is taken away first, and a TCP listener
-        // keeps new ones out by itself.
+        // keeps new ones out by itself; over UDP what waits is sent on.
         for listener in &closed {
             if let Bind::Unix(path) = &listener.bind {
                 let _ = std::fs::remove_file(path);
@@ -205,17 +206,19 @@ fn clients_max(descriptors: Option<u64>) -> usize {
 /// What it takes to open `bind`, where the failure's kind tells.
 fn hint(bind: &Bind, kind: ErrorKind) -> &'static str {
     match bind {
-        Bind::Tcp(address) if address.port() < 1024 && kind == ErrorKind::PermissionDenied => {
+        Bind::Tcp(address) | Bind::Udp(address)
+            if address.port() < 1024 && kind == ErrorKind::PermissionDenied =>
+        {
             "; a port below 1024 needs root or the capability CAP_NET_BIND_SERVICE"
         }
         _ => "",
     }
 }
 
-/// One socket for each worker: of its own on TCP, shared on a Unix path, which only one can be bound to.
+/// One socket for each worker: of its own on an address, shared on a Unix path, which only one can be bound to.
 fn open_for_all(listener: &Listener, workers: usize) -> std::io::Result<Vec<OwnedFd>> {
     match listener.bind {
-        Bind::Tcp(_) => (0..workers).map(|_| listen::open(listener)).collect(),
+        Bind::Tcp(_) | Bind::Udp(_) => (0..workers).map(|_| listen::open(listener)).collect(),
         Bind::Unix(_) => {
             let first = listen::open(listener)?;
             let mut sockets = (1..workers)

@@ -14,8 +14,8 @@ use super::tree::Place;
 use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
-    AccessLog, AdminBind, Bind, ClientTimeouts, DrainSettings, HeadLimits, Http2, Listener,
-    ListenerKind, MinRate, Networks, Passthrough, Ping, ProxyHeader, Settings, Snapshot,
+    AccessLog, AdminBind, Bind, ClientTimeouts, Datagrams, DrainSettings, HeadLimits, Http2,
+    Listener, ListenerKind, MinRate, Networks, Passthrough, Ping, ProxyHeader, Settings, Snapshot,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -124,12 +124,12 @@ fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<List
     let bind: &Bind = &from.bind.as_ref()?.value;
     let (timeouts, rate) = (&from.timeouts, &from.min_rate);
     Some(Arc::new(Listener {
-        name: from.name.clone().map_or_else(
-            || Arc::from(from.bind.as_ref().map_or("", |bind| bind.text.as_str())),
-            Arc::from,
-        ),
+        name: Arc::from(&*from.known_as()?),
         index,
-        bind: bind.clone(),
+        bind: match (from.kind, bind) {
+            (schema::ListenerKind::Udp, Bind::Tcp(address)) => Bind::Udp(*address),
+            _ => bind.clone(),
+        },
         mode: from.mode.as_ref().map(|mode| mode.value.0),
         backlog: from.backlog,
         connections_max: from.connections_max,
@@ -175,8 +175,16 @@ fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<List
 }
 
 fn kind(from: &schema::Listener) -> Option<ListenerKind> {
-    if from.kind == schema::ListenerKind::Http {
-        return Some(ListenerKind::Http);
+    match from.kind {
+        schema::ListenerKind::Http => return Some(ListenerKind::Http),
+        schema::ListenerKind::Tcp => {}
+        schema::ListenerKind::Udp => {
+            return Some(ListenerKind::Udp(Datagrams {
+                pool: from.pool.as_deref().map(Arc::from)?,
+                session_idle: from.timeouts.session_idle.value.0,
+                sessions_max: from.sessions_max,
+            }));
+        }
     }
     let mut names = Vec::new();
     for sni in &from.sni {

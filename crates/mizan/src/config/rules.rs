@@ -6,12 +6,14 @@ mod pool;
 mod route;
 mod tcp;
 mod tls;
+mod udp;
 
 pub(super) use route::without_slash;
 
 use super::report::Cx;
-use super::schema::{File, OneOrMany};
+use super::schema::{File, ListenerKind, OneOrMany};
 use super::tree::{At, Place};
+use crate::snapshot::Bind;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -25,6 +27,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     listener::check(cx, file);
     pool::check(cx, file);
     tcp::check(cx, file);
+    udp::check(cx, file);
     route::check(cx, file);
     tls::check(cx, file);
     let objects = file.route.len() + file.pool.len();
@@ -94,8 +97,9 @@ fn own_addresses(cx: &mut Cx<'_>, file: &File) {
         ),
     ];
     for (index, listener) in file.listener.iter().enumerate() {
-        let Some(crate::snapshot::Bind::Tcp(address)) =
-            listener.bind.as_ref().map(|bind| &bind.value)
+        let bind = listener.bind.as_ref().map(|bind| &bind.value);
+        let (ListenerKind::Http | ListenerKind::Tcp, Some(Bind::Tcp(address))) =
+            (listener.kind, bind)
         else {
             continue;
         };

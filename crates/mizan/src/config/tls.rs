@@ -90,7 +90,7 @@ fn listeners(
 /// What a listener offers its clients. Where TCP is handed through that is nothing: the backends may speak anything.
 fn alpn(listener: &Listener) -> &'static [&'static str] {
     match (listener.kind, listener.http2) {
-        (ListenerKind::Tcp, _) => &[],
+        (ListenerKind::Tcp | ListenerKind::Udp, _) => &[],
         (ListenerKind::Http, true) => &["h2", "http/1.1"],
         (ListenerKind::Http, false) => &["http/1.1"],
     }

@@ -1,5 +1,6 @@
 //! Accepting: sockets with `SO_REUSEPORT` for each worker, evened out by handing connections over.
 
+use super::udp;
 use super::worker::{Message, Worker};
 use crate::lack::is_our_lack;
 use crate::snapshot::{Bind, Listener};
@@ -31,7 +32,7 @@ const HANDSHAKE: Duration = Duration::from_millis(20);
 /// The same when `connections_max` is reached.
 const FULL_REST: Duration = Duration::from_millis(50);
 
-/// The client connections of one listener that are open, over all workers.
+/// The client connections (over UDP: sessions) of one listener that are open, over all workers.
 #[derive(Clone, Debug, Default)]
 pub struct OpenCount(Arc<Open>);
 
@@ -43,11 +44,11 @@ struct Open {
 }
 
 impl OpenCount {
-    fn get(&self) -> usize {
+    pub(super) fn get(&self) -> usize {
         self.0.all.load(Ordering::Relaxed)
     }
 
-    fn count_one(&self) -> Counted {
+    pub(super) fn count_one(&self) -> Counted {
         self.0.all.fetch_add(1, Ordering::Relaxed);
         Counted(self.clone())
     }
@@ -128,9 +129,11 @@ pub struct Accepted {
 /// # Errors
 /// [`io::ErrorKind::AddrInUse`], or what else forbids to bind there.
 pub fn expect_free(listener: &Listener) -> io::Result<()> {
-    let Bind::Tcp(address) = &listener.bind else {
-        // A Unix path is looked at when it is opened.
-        return Ok(());
+    let address = match &listener.bind {
+        Bind::Tcp(address) => address,
+        Bind::Udp(address) => return udp::expect_free(*address),
+        // A path is looked at when it is opened.
+        Bind::Unix(_) => return Ok(()),
     };
     let socket = Socket::new(
         Domain::for_address(*address),
@@ -151,6 +154,7 @@ pub fn expect_free(listener: &Listener) -> io::Result<()> {
 pub fn open(listener: &Listener) -> io::Result<OwnedFd> {
     let (domain, address) = match &listener.bind {
         Bind::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
+        Bind::Udp(address) => return udp::open(*address),
         Bind::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
     };
     let protocol = if domain == Domain::UNIX {
@@ -169,6 +173,7 @@ pub fn open(listener: &Listener) -> io::Result<OwnedFd> {
             }
         }
         Bind::Unix(path) => remove_stale(path)?,
+        Bind::Udp(_) => {}
     }
     socket.bind(&address)?;
     if let (Bind::Unix(path), Some(mode)) = (&listener.bind, listener.mode) {
@@ -208,7 +213,7 @@ pub(super) async fn accept_loop(
     open: OpenCount,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let Ok(socket) = super::sys::watch_listening(socket) else {
+    let Ok(socket) = super::sys::watch_readable(socket) else {
         tracing::error!(%bind, "cannot watch the listening socket");
         return;
     };
@@ -328,7 +333,7 @@ impl Acceptor {
         match () {
             () if self.is_stopping => None,
             () if self.open.get() >= listener.connections_max => Some(ConnectionRefusal::Limit),
-            () if shared.connections() >= shared.clients_max => Some(ConnectionRefusal::Resources),
+            () if shared.clients() >= shared.clients_max => Some(ConnectionRefusal::Resources),
             () => None,
         }
     }

@@ -14,6 +14,7 @@ use crate::telemetry::access_log::AccessRecord;
 use crate::telemetry::metrics::{Finished, Place};
 use mizan_core::backend::Backend;
 use mizan_core::time::Instant;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,9 +118,9 @@ pub(super) fn finished(
         &AccessRecord {
             wall: clock::wall(),
             listener: &down.listener.name,
-            client: plan.client.map(|address| {
-                std::net::SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))
-            }),
+            client: plan
+                .client
+                .map(|address| SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))),
             method: plan.logged.method(),
             host: plan.logged.host(),
             target: plan.logged.target(),
@@ -156,16 +157,54 @@ pub(super) fn tunnel_ended(
     name: &str,
     outcome: &Record<'_>,
 ) {
+    let handed = Handed {
+        listener: &down.listener.name,
+        client: down.peer(),
+        name,
+        protocol: "tcp",
+        bytes: (outcome.bytes_in, outcome.bytes_out),
+    };
+    handed_ended(&handed, worker, in_force, outcome);
+}
+
+/// The datagrams of a client have ended. Bytes were counted as they passed: a session may last for days.
+pub(super) fn session_ended(
+    (listener, client): (&str, SocketAddr),
+    worker: &Worker,
+    in_force: &InForce,
+    outcome: &Record<'_>,
+) {
+    let handed = Handed {
+        listener,
+        client: Some(SocketAddr::new(client.ip().to_canonical(), client.port())),
+        name: "",
+        protocol: "udp",
+        bytes: (0, 0),
+    };
+    handed_ended(&handed, worker, in_force, outcome);
+}
+
+/// Something that was handed through unread.
+struct Handed<'h> {
+    listener: &'h str,
+    client: Option<SocketAddr>,
+    name: &'h str,
+    protocol: &'static str,
+    /// In and out, as far as they are not counted.
+    bytes: (u64, u64),
+}
+
+fn handed_ended(handed: &Handed<'_>, worker: &Worker, in_force: &InForce, outcome: &Record<'_>) {
     let duration = clock::now().saturating_since(outcome.started);
     let reason = outcome.reason.map(Reason::code);
     in_force.series.finished(&Finished {
-        listener: listener_index(down, in_force),
+        listener: in_force.series.listener_index(handed.listener),
         place: outcome.place,
         status: 0,
         reason,
         duration,
-        bytes_in: outcome.bytes_in,
-        bytes_out: outcome.bytes_out,
+        bytes_in: handed.bytes.0,
+        bytes_out: handed.bytes.1,
     });
     let mut logger = worker.access_log.borrow_mut();
     let (Some(settings), Some(logger)) = (&in_force.snapshot.settings.access_log, logger.as_mut())
@@ -175,10 +214,10 @@ pub(super) fn tunnel_ended(
     let backend = outcome.backend.as_deref();
     let record = AccessRecord {
         wall: clock::wall(),
-        listener: &down.listener.name,
-        client: down.peer(),
-        host: name.as_bytes(),
-        protocol: "tcp",
+        listener: handed.listener,
+        client: handed.client,
+        host: handed.name.as_bytes(),
+        protocol: handed.protocol,
         reason,
         detail: outcome.reason.and_then(Reason::detail),
         pool: outcome.pool.map_or("", |pool| &pool.name),

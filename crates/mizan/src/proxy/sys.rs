@@ -18,12 +18,12 @@ pub(super) fn output_queue(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Watches a listening socket for connections.
+/// Watches a descriptor for what can be read from it: a listening socket's connections, an epoll's events.
 #[expect(
     unsafe_code,
     reason = "tokio deprecated its safe constructor for descriptors that others could close"
 )]
-pub(super) fn watch_listening(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn watch_readable(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor must stay open while it is registered. `OwnedFd` is moved in, nobody else owns
     // it, and `AsyncFd` deregisters it before it drops it.
     unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }.map_err(io::Error::from)

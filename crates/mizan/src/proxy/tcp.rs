@@ -60,7 +60,7 @@ pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
 fn passthrough(down: &Downstream) -> Option<&Passthrough> {
     match &down.listener.kind {
         ListenerKind::Tcp(passthrough) => Some(passthrough),
-        ListenerKind::Http => None,
+        ListenerKind::Http | ListenerKind::Udp(_) => None,
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Time between two turns of the wheel.
 pub(super) const TICK: Duration = Duration::from_millis(50);
-const TICK_MS: u64 = 50;
+pub(super) const TICK_MS: u64 = 50;
 /// One turn of the wheel is 25.6 s; later deadlines are laid back again.
 const SLOTS: u64 = 512;
 const NEVER: u64 = u64::MAX;

@@ -4,6 +4,7 @@ use super::buffer::BufferPool;
 use super::connection;
 use super::listen::{self, Accepted, OpenCount};
 use super::timer::{TICK, Wheel};
+use super::udp;
 use super::upstream::Upstreams;
 use crate::clock;
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
@@ -32,7 +33,9 @@ pub struct Shared {
     pub connections: Vec<Padded>,
     /// Requests in flight on each worker.
     pub in_flight: Vec<Padded>,
-    /// Most client connections that descriptors allow, over all workers and listeners.
+    /// UDP sessions of all listeners. A drain does not wait for them.
+    pub sessions: OpenCount,
+    /// Most client connections and sessions that descriptors allow, over all workers and listeners.
     pub clients_max: usize,
     /// Ways to the workers.
     pub mailboxes: Vec<mpsc::UnboundedSender<Message>>,
@@ -52,6 +55,11 @@ impl Shared {
             .iter()
             .map(|count| count.0.load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// Clients whose connections or sessions hold descriptors.
+    pub(super) fn clients(&self) -> usize {
+        self.connections() + self.sessions.get()
     }
 
     /// The worker that a connection accepted by `own` shall go to; it is counted there from now on, so that a drain
@@ -100,9 +108,9 @@ impl Shared {
 /// What a worker is told.
 #[derive(Debug)]
 pub enum Message {
-    /// Accept on this socket, too; all workers' of one listener count together.
+    /// Accept on this socket, too, or read datagrams from it; all workers' of one listener count together.
     Listen(Bind, std::os::fd::OwnedFd, OpenCount),
-    /// Empty the socket's accept queue, then close it; answered when that is done.
+    /// Empty the socket's queue, then close it; answered when that is done.
     Unlisten(Bind, oneshot::Sender<()>),
     /// A connection that another worker accepted.
     Serve(Accepted),
@@ -315,13 +323,14 @@ impl Worker {
             Message::Listen(bind, socket, open) => {
                 let (stop, stopped) = watch::channel(false);
                 self.listening.borrow_mut().insert(bind.clone(), stop);
-                tokio::task::spawn_local(listen::accept_loop(
-                    Rc::clone(self),
-                    bind,
-                    socket,
-                    open,
-                    stopped,
-                ));
+                let worker = Rc::clone(self);
+                if let Bind::Udp(address) = bind {
+                    let socket = (address, socket);
+                    tokio::task::spawn_local(udp::serve(worker, socket, open, stopped));
+                } else {
+                    let accepting = listen::accept_loop(worker, bind, socket, open, stopped);
+                    tokio::task::spawn_local(accepting);
+                }
             }
             Message::Unlisten(bind, done) => {
                 let stop = self.listening.borrow_mut().remove(&bind);

@@ -11,8 +11,10 @@ use std::time::Duration;
 /// Where a listener listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bind {
-    /// An IP address and port; `[::]` is dual stack.
+    /// An IP address and port over TCP; `[::]` is dual stack.
     Tcp(SocketAddr),
+    /// The same over UDP, whose ports are others.
+    Udp(SocketAddr),
     /// A Unix socket, `unix:/path`.
     Unix(PathBuf),
 }
@@ -21,9 +23,14 @@ impl Bind {
     /// The port of an IP address.
     pub fn port(&self) -> Option<u16> {
         match self {
-            Self::Tcp(address) => Some(address.port()),
+            Self::Tcp(address) | Self::Udp(address) => Some(address.port()),
             Self::Unix(_) => None,
         }
+    }
+
+    /// Whether both are of one protocol and on one port, so that their addresses may overlap.
+    pub fn shares_port(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other) && self.port() == other.port()
     }
 }
 
@@ -31,6 +38,7 @@ impl std::fmt::Display for Bind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
+            Self::Udp(address) => write!(f, "udp:{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -157,14 +165,12 @@ impl Listener {
 impl Listener {
     /// Pools that it hands connections to, by name.
     pub fn pool_names(&self) -> impl Iterator<Item = &Arc<str>> {
-        let passthrough = match &self.kind {
-            ListenerKind::Http => None,
-            ListenerKind::Tcp(passthrough) => Some(passthrough),
+        let (names, pool): (&[_], _) = match &self.kind {
+            ListenerKind::Http => (&[], None),
+            ListenerKind::Tcp(passthrough) => (&passthrough.names, passthrough.pool.as_ref()),
+            ListenerKind::Udp(datagrams) => (&[], Some(&datagrams.pool)),
         };
-        passthrough.into_iter().flat_map(|passthrough| {
-            let by_name = passthrough.names.iter().map(|(_, pool)| pool);
-            by_name.chain(&passthrough.pool)
-        })
+        names.iter().map(|(_, pool)| pool).chain(pool)
     }
 }
 
@@ -176,6 +182,19 @@ pub enum ListenerKind {
     Http,
     /// Anything over TCP: bytes are handed through to a pool, and no route is asked.
     Tcp(Passthrough),
+    /// Anything over UDP: datagrams are handed through to a pool, all of one client's to one backend.
+    Udp(Datagrams),
+}
+
+/// How datagrams are handed through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagrams {
+    /// The pool, by name.
+    pub pool: Arc<str>,
+    /// Silence both ways after which a client's session ends (default 30 s; never zero).
+    pub session_idle: Duration,
+    /// Sessions at once over all workers (default 10,000); datagrams of further clients are dropped.
+    pub sessions_max: usize,
 }
 
 /// Which pool a TCP connection is handed to.

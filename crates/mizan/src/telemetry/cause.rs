@@ -95,6 +95,26 @@ labels! {
 }
 
 labels! {
+    /// Why a datagram was dropped.
+    DatagramDrop {
+        /// The listener's allow or deny list.
+        Network = "network",
+        /// The listener's `sessions_max`.
+        Limit = "limit",
+        /// The process ran out of descriptors, memory or ports.
+        Resources = "resources",
+        /// No backend could be picked.
+        NoBackend = "no_backend",
+        /// Longer than the way on takes.
+        TooLarge = "too_large",
+        /// The way on is full.
+        Full = "full",
+        /// It could not be sent on for another reason.
+        Unsendable = "unsendable",
+    }
+}
+
+labels! {
     /// What became of a client's TLS handshake.
     Handshake {
         /// A new session.
@@ -141,6 +161,7 @@ mod tests {
             words(ConnectionRefusal::ALL),
             labels(ConnectionRefusal::ALL)
         );
+        assert_eq!(words(DatagramDrop::ALL), labels(DatagramDrop::ALL));
         assert_eq!(words(Handshake::ALL), labels(Handshake::ALL));
         assert_eq!(words(ReloadResult::ALL), labels(ReloadResult::ALL));
     }

@@ -30,3 +30,4 @@ mod tls;
 mod tls_upstream;
 mod told;
 mod tools;
+mod udp;

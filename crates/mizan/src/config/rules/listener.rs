@@ -3,7 +3,7 @@
 use super::{Seen, overlap};
 use crate::config::diagnostic::Severity;
 use crate::config::report::Cx;
-use crate::config::schema::{File, Listener};
+use crate::config::schema::{File, Listener, ListenerKind};
 use crate::config::tree::{At, Place};
 use crate::snapshot::Bind;
 use std::net::SocketAddr;
@@ -20,7 +20,8 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     }
     let mut names = Seen::new();
     let mut sockets = Seen::new();
-    let mut bound: Vec<(SocketAddr, Place)> = Vec::new();
+    // TCP and UDP have ports of their own.
+    let mut bound: Vec<(bool, SocketAddr, Place)> = Vec::new();
     for (index, listener) in file.listener.iter().enumerate() {
         let at = list.index(index);
         let bind_at = at.key("bind");
@@ -28,10 +29,12 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
             names.once(cx, &at.key("name"), "listener", name);
         }
         match listener.bind.as_ref().map(|bind| &bind.value) {
-            Some(Bind::Tcp(address)) => {
-                if let Some((other, place)) =
-                    bound.iter().find(|(other, _)| overlap(*other, *address))
-                {
+            Some(Bind::Tcp(address) | Bind::Udp(address)) => {
+                let is_udp = listener.kind == ListenerKind::Udp;
+                let taken = bound
+                    .iter()
+                    .find(|(udp, other, _)| *udp == is_udp && overlap(*other, *address));
+                if let Some((_, other, place)) = taken {
                     let message =
                         format!("`{address}` is taken by `{other}` at {}", cx.shown(place));
                     let help = "`[::]` and `0.0.0.0` take the port of every address";
@@ -44,7 +47,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
                         help,
                     );
                 }
-                bound.push((*address, cx.place(&bind_at)));
+                bound.push((is_udp, *address, cx.place(&bind_at)));
             }
             Some(Bind::Unix(path)) => {
                 sockets.once(cx, &bind_at, "socket", &path.display().to_string())

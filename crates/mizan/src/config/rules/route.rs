@@ -14,7 +14,7 @@ const ACTIONS: [&str; 4] = ["pool", "split", "redirect", "respond"];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("route");
-    let asks_none = |listener: &Listener| listener.kind == ListenerKind::Tcp;
+    let asks_none = |listener: &Listener| listener.kind != ListenerKind::Http;
     let is_asked = file.listener.is_empty() || !file.listener.iter().all(asks_none);
     if is_asked && file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
         let help = "`[[route]]` with `pool = \"NAME\"` sends them to a pool";
@@ -26,7 +26,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         );
     }
     let mut names = Seen::new();
-    let mut used: BTreeSet<&str> = super::tcp::pools(file);
+    let mut used: BTreeSet<&str> = super::tcp::pools(file, &[ListenerKind::Tcp, ListenerKind::Udp]);
     for (index, route) in file.route.iter().enumerate() {
         let at = list.index(index);
         if let Some(name) = &route.name {
@@ -84,18 +84,15 @@ fn unused(cx: &mut Cx<'_>, file: &File, used: &BTreeSet<&str>) {
 
 fn listeners(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
     let names = || {
-        file.listener.iter().filter_map(|listener| {
-            listener
-                .name
-                .as_deref()
-                .or(listener.bind.as_ref().map(|bind| bind.text.as_str()))
-        })
+        let listeners = file.listener.iter();
+        listeners.filter_map(|listener| listener.known_as())
     };
     for_each(&route.listener, &at.key("listener"), |name, at| {
-        if !names().any(|known| known == name) {
-            let known: Vec<&str> = names().collect();
+        if !names().any(|known| *known == **name) {
+            let known: Vec<_> = names().collect();
             let message = format!("there is no listener `{}`", name.escape_debug());
-            let message = cx.report.suggest(message, name, known.into_iter());
+            let known = known.iter().map(|known| &**known);
+            let message = cx.report.suggest(message, name, known);
             cx.error(at, "unknown_name", message);
         }
     });

@@ -8,7 +8,7 @@ use crate::snapshot::{Bind, HashKey};
 use std::collections::BTreeSet;
 
 /// Keys of a listener that only HTTP gives a meaning.
-const HTTP_ONLY: [&str; 12] = [
+pub(super) const HTTP_ONLY: [&str; 12] = [
     "trusted_proxies",
     "trusted_depth",
     "body_max",
@@ -24,10 +24,10 @@ const HTTP_ONLY: [&str; 12] = [
 ];
 
 /// Its time-outs of that kind.
-const HTTP_TIMEOUTS: [&str; 4] = ["body", "send", "idle", "half_close"];
+pub(super) const HTTP_TIMEOUTS: [&str; 4] = ["body", "send", "idle", "half_close"];
 
 /// Keys of a pool that mean nothing where no request is read, table and key.
-const POOL_HTTP_ONLY: [(&str, &str); 10] = [
+pub(super) const POOL_HTTP_ONLY: [(&str, &str); 10] = [
     ("timeouts", "response_header"),
     ("timeouts", "response_idle"),
     ("timeouts", "per_try"),
@@ -48,14 +48,15 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         match listener.kind {
             ListenerKind::Http => http(cx, &at),
             ListenerKind::Tcp => tcp(cx, file, listener, &at),
+            ListenerKind::Udp => {}
         }
     }
     routes(cx, file);
     for (name, pool) in &file.pool {
         one_client(cx, pool, &At::ROOT.key("pool").key(name));
     }
-    let by_routes: BTreeSet<&str> = file.route.iter().flat_map(pools_of_route).collect();
-    for name in pools(file) {
+    let by_routes = pools_of_routes(file);
+    for name in pools(file, &[ListenerKind::Tcp]) {
         if let Some(pool) = file.pool.get(name)
             && !by_routes.contains(name)
         {
@@ -64,17 +65,21 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     }
 }
 
-/// The pools that listeners name.
-pub(super) fn pools(file: &File) -> BTreeSet<&str> {
-    let tcp = file
-        .listener
-        .iter()
-        .filter(|listener| listener.kind == ListenerKind::Tcp);
-    tcp.flat_map(|listener| {
-        let by_name = listener.sni.iter().filter_map(|sni| sni.pool.as_deref());
-        by_name.chain(listener.pool.as_deref())
-    })
-    .collect()
+/// The pools that listeners of these kinds name.
+pub(super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f str> {
+    let listeners = file.listener.iter();
+    let of_kind = listeners.filter(|listener| kinds.contains(&listener.kind));
+    of_kind
+        .flat_map(|listener| {
+            let by_name = listener.sni.iter().filter_map(|sni| sni.pool.as_deref());
+            by_name.chain(listener.pool.as_deref())
+        })
+        .collect()
+}
+
+/// The pools that routes name.
+pub(super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
+    file.route.iter().flat_map(pools_of_route).collect()
 }
 
 fn pools_of_route(route: &crate::config::schema::Route) -> impl Iterator<Item = &str> {
@@ -144,7 +149,7 @@ fn tcp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
     }
 }
 
-fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) {
+pub(super) fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) {
     if !file.pool.contains_key(name) && !cx.is_set(&At::ROOT.key("pool").key(name)) {
         let message = format!("there is no pool `{}`", name.escape_debug());
         let known = file.pool.keys().map(String::as_str);
@@ -153,23 +158,26 @@ fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) {
     }
 }
 
-/// A route that holds on such a listener would never be asked.
+/// A route that holds on such a listener, or one of datagrams, would never be asked.
 fn routes(cx: &mut Cx<'_>, file: &File) {
-    let named = |listener: &Listener, name: &str| {
-        let bind = listener.bind.as_ref().map(|bind| bind.text.as_str());
-        listener.name.as_deref().or(bind) == Some(name)
-    };
     let list = At::ROOT.key("route");
     for (index, route) in file.route.iter().enumerate() {
         let at = list.index(index);
         for_each(&route.listener, &at.key("listener"), |name, at| {
             let mut listeners = file.listener.iter();
-            let found = listeners.find(|listener| named(listener, name));
-            if found.is_some_and(|listener| listener.kind == ListenerKind::Tcp) {
-                let message = format!("listener `{name}` hands TCP through and asks no route");
-                let help = "its own `pool` and `sni` say where to; leave it out here";
-                cx.error_with(at, "contradiction", message, help);
-            }
+            let found = listeners.find(|listener| listener.known_as().as_deref() == Some(name));
+            let (what, help) = match found.map(|listener| listener.kind) {
+                None | Some(ListenerKind::Http) => return,
+                Some(ListenerKind::Tcp) => (
+                    "TCP",
+                    "its own `pool` and `sni` say where to; leave it out here",
+                ),
+                Some(ListenerKind::Udp) => {
+                    ("UDP", "its own `pool` says where to; leave it out here")
+                }
+            };
+            let message = format!("listener `{name}` hands {what} through and asks no route");
+            cx.error_with(at, "contradiction", message, help);
         });
     }
 }

@@ -8,20 +8,21 @@ use crate::snapshot::Bind;
 use crate::snapshot::route::HostMatch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A socket that accepts clients.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["bind"]))]
 pub(in super::super) struct Listener {
-    /// Its name in routes, logs and metrics; unset: the address that it binds.
+    /// Its name in routes, logs and metrics; unset: the address that it binds, with `udp:` before it over UDP.
     #[schemars(extend("format" = "name"))]
     pub(in super::super) name: Option<String>,
     /// Where it listens; `[::]` takes IPv4 and IPv6.
     pub(in super::super) bind: Option<Text<Bind>>,
     /// What clients speak.
     pub(in super::super) kind: ListenerKind,
-    /// With `kind = "tcp"`: the pool that connections are handed to, those that `sni` takes apart.
+    /// With `kind = "tcp"` or `"udp"`: the pool that connections or datagrams are handed to, those that `sni` takes apart.
     pub(in super::super) pool: Option<String>,
     /// With `kind = "tcp"`: pools for TLS clients, by the server name that they ask for. TLS is passed through as it
     /// is; an exact name is taken before a wildcard, and a longer wildcard before a shorter one.
@@ -42,6 +43,10 @@ pub(in super::super) struct Listener {
     /// may stand behind one address.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(in super::super) connections_per_address_max: Option<usize>,
+    /// With `kind = "udp"`: sessions at once over all workers, one for each client's address and port. Datagrams of
+    /// further clients are dropped until a session ends.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(in super::super) sessions_max: usize,
     /// Networks that may connect; empty: all.
     pub(in super::super) allow: NetworkList,
     /// Networks that may not connect; looked at before `allow`.
@@ -96,6 +101,7 @@ impl Default for Listener {
             backlog: 4096,
             connections_max: 100_000,
             connections_per_address_max: None,
+            sessions_max: 10_000,
             allow: Vec::new(),
             deny: Vec::new(),
             trusted_proxies: Vec::new(),
@@ -125,6 +131,20 @@ pub(in super::super) enum ListenerKind {
     Http,
     /// Anything over TCP: bytes are handed through both ways, and no route is asked.
     Tcp,
+    /// Anything over UDP: datagrams are handed through both ways, those of one client to one backend.
+    Udp,
+}
+
+impl Listener {
+    /// What routes, logs and metrics call it.
+    pub(in super::super) fn known_as(&self) -> Option<Cow<'_, str>> {
+        let bind = self.bind.as_ref().map(|bind| match self.kind {
+            // A port has another listener over TCP.
+            ListenerKind::Udp => Cow::Owned(format!("udp:{}", bind.text)),
+            ListenerKind::Http | ListenerKind::Tcp => Cow::Borrowed(bind.text.as_str()),
+        });
+        self.name.as_deref().map(Cow::Borrowed).or(bind)
+    }
 }
 
 /// A pool for the TLS clients that ask for some names.
@@ -185,6 +205,9 @@ pub(in super::super) struct ListenerTimeouts {
     /// How long such a connection may last in all.
     #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "8760h", "x-zero" = "off"))]
     pub(in super::super) tunnel: Text<Time>,
+    /// With `kind = "udp"`: how long a client and its backend may be silent before its session ends.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "24h"))]
+    pub(in super::super) session_idle: Text<Time>,
 }
 
 impl Default for ListenerTimeouts {
@@ -197,6 +220,7 @@ impl Default for ListenerTimeouts {
             half_close: Text::preset("1s"),
             tunnel_idle: Text::preset("1h"),
             tunnel: Text::preset("0s"),
+            session_idle: Text::preset("30s"),
         }
     }
 }

@@ -180,6 +180,8 @@ fn say_broken(client: &Client, error: &h2::Error) {
         listener = &*client.listener.name,
         client = client.peer_text(),
         rule = %error,
+        resets_pending_max = client.listener.http2.resets_pending_max,
+        streams_max = client.listener.http2.streams_max,
         "a connection broke a rule or a limit of HTTP/2 and was closed"
     );
 }

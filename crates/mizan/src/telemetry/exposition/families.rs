@@ -1,7 +1,9 @@
 //! Every metric: its name, what it says, and where its numbers come from.
 
 use super::{Family, Kind, Samples, Scrape};
-use crate::telemetry::cause::{Cause, ConnectionRefusal, Handshake, ReloadResult, RetryCause};
+use crate::telemetry::cause::{
+    Cause, ConnectionRefusal, DatagramDrop, Handshake, ReloadResult, RetryCause,
+};
 use crate::telemetry::histogram::Merged;
 use crate::telemetry::logging::dropped_lines;
 use crate::telemetry::metrics::{BackendTotals, Counter, GRPC_CODES, ListenerCells, PoolCells};
@@ -129,6 +131,27 @@ pub const FAMILIES: &[Family] = &[
         labels: &["listener", "cause"],
         help: "Client connections that were not served.",
         write: connections_refused,
+    },
+    Family {
+        name: "mizan_datagrams_dropped_total",
+        kind: Kind::Counter,
+        labels: &["listener", "cause"],
+        help: "Datagrams of clients and backends that were dropped.",
+        write: datagrams_dropped,
+    },
+    Family {
+        name: "mizan_datagrams_received_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Datagrams that came from clients.",
+        write: |scrape, samples| datagrams(scrape, samples, |cells| cells.datagrams_in.get()),
+    },
+    Family {
+        name: "mizan_datagrams_sent_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Datagrams that were sent to clients.",
+        write: |scrape, samples| datagrams(scrape, samples, |cells| cells.datagrams_out.get()),
     },
     Family {
         name: "mizan_grpc_calls_total",
@@ -385,6 +408,24 @@ fn connections_refused(scrape: &Scrape<'_>, samples: &mut Samples) {
                 .made()
                 .map(|cells| cells.refused[*cause as usize].get()));
             samples.sample(&[name, cause.as_str()], count);
+        }
+    }
+}
+
+/// Left out where none came: most listeners get no datagrams.
+fn datagrams(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&ListenerCells) -> u64) {
+    for (name, slots) in scrape.listeners() {
+        samples.counted(&[name], sum(slots.made().map(value)));
+    }
+}
+
+fn datagrams_dropped(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for (name, slots) in scrape.listeners() {
+        for cause in DatagramDrop::ALL {
+            let count = sum(slots
+                .made()
+                .map(|cells| cells.datagrams_dropped[*cause as usize].get()));
+            samples.counted(&[name, cause.as_str()], count);
         }
     }
 }

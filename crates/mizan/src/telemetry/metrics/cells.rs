@@ -1,6 +1,6 @@
 //! Counters, and the sets of them that go with one set of label values.
 
-use crate::telemetry::cause::{Cause, ConnectionRefusal, Handshake, RetryCause};
+use crate::telemetry::cause::{Cause, ConnectionRefusal, DatagramDrop, Handshake, RetryCause};
 use crate::telemetry::histogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,6 +81,9 @@ pub struct ListenerCells {
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
     pub(crate) duration: Histogram,
+    pub(crate) datagrams_in: Counter,
+    pub(crate) datagrams_out: Counter,
+    pub(crate) datagrams_dropped: [Counter; DatagramDrop::COUNT],
 }
 
 impl ListenerCells {
@@ -93,6 +96,25 @@ impl ListenerCells {
     /// A TLS handshake has ended.
     pub fn handshake(&self, how: Handshake) {
         self.handshakes[how as usize].add(1);
+    }
+
+    /// A datagram of this many bytes came from a client.
+    #[inline]
+    pub fn datagram_in(&self, bytes: usize) {
+        self.datagrams_in.add(1);
+        self.bytes_in.add(bytes as u64);
+    }
+
+    /// A datagram of this many bytes was sent to a client.
+    #[inline]
+    pub fn datagram_out(&self, bytes: usize) {
+        self.datagrams_out.add(1);
+        self.bytes_out.add(bytes as u64);
+    }
+
+    /// A datagram was dropped, whoever sent it.
+    pub fn datagram_dropped(&self, why: DatagramDrop) {
+        self.datagrams_dropped[why as usize].add(1);
     }
 
     /// A connection was not served.
