@@ -181,6 +181,21 @@ fn a_path_that_is_not_one_is_refused() {
     assert_eq!(backend.requests(), 1);
 }
 
+/// HTTP/1.1 refuses it; the library of HTTP/2 has cut it off before anybody here can see it.
+#[test]
+fn a_fragment_reaches_no_backend() {
+    let (backend, mizan) = started();
+    for (path, line) in [("/a#b", "GET /a HTTP/1.1"), ("/a?b#c", "GET /a?b HTTP/1.1")] {
+        let fate = fate(&mizan, &frames::request("GET", path), None);
+        let last = backend.recorded().pop().unwrap_or_default();
+        let is_whole = fate == Fate::Status(200) && last.starts_with(line);
+        assert!(
+            is_refused(fate) || is_whole,
+            "{path:?} came to {fate:?}: {last}"
+        );
+    }
+}
+
 #[test]
 fn pseudo_fields_that_are_missing_unknown_or_late_are_refused() {
     let (backend, mizan) = started();
