@@ -80,7 +80,11 @@ async fn share<'c>(
             return Ok(up);
         }
     };
-    let opened = open(request, (backend, place), timer, b"").await;
+    let mut opened = open(request, (backend, place), timer, b"").await;
+    if matches!(opened, Err(Reason::ConnectError)) {
+        // One that says GOAWAY as it comes, in a rollout say, is no bad backend: the next may stay.
+        opened = open(request, (backend, place), timer, b"").await;
+    }
     drop(opening);
     opened
 }
