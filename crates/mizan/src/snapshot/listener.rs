@@ -104,7 +104,7 @@ pub struct Http2 {
     pub streams_max: u32,
     /// What a client may send on one stream before it is read (default 256 KiB).
     pub window_bytes: u32,
-    /// The same for a whole connection (default 1 MiB).
+    /// The same for a whole connection (default 8 MiB).
     pub connection_window_bytes: u32,
     /// Streams that the client has reset and that are still being put away; beyond, the connection is closed (default
     /// 20; CVE-2023-44487).
@@ -142,7 +142,7 @@ impl Default for Http2 {
             enabled: true,
             streams_max: 128,
             window_bytes: 256 << 10,
-            connection_window_bytes: 1 << 20,
+            connection_window_bytes: 8 << 20,
             resets_pending_max: 20,
             resets_per_second_max: 100,
             age_max: Duration::ZERO,

@@ -39,7 +39,7 @@ impl Default for ListenerHttp2 {
         Self {
             streams_max: 128,
             window: Text::preset("256KiB"),
-            connection_window: Text::preset("1MiB"),
+            connection_window: Text::preset("8MiB"),
             resets_pending_max: 20,
             resets_per_second_max: 100,
             age_max: Text::preset("0s"),

@@ -26,7 +26,7 @@ pub(super) struct Inflow {
     owed: usize,
     /// The client is one of gRPC-Web.
     web: Option<Spelling>,
-    /// Trailers for which a body of known length has no place.
+    /// Trailers as they came: a body of known length has no place for them, and HTTP/1.1 not for all.
     trailers: Option<http::HeaderMap>,
     /// `grpc-status` in the trailers.
     pub(super) grpc_status: Option<u32>,
@@ -55,6 +55,12 @@ impl Inflow {
         self.is_chunked |= web.is_some() && self.frames.is_some();
         self.web = web;
         self
+    }
+
+    /// Whether the peer has said all it had to say, and nothing of its content is left.
+    pub(super) fn is_finished(&self) -> bool {
+        let is_over = |frames: &RecvStream| frames.is_end_stream();
+        self.frames.as_ref().is_none_or(is_over) && self.data.is_empty()
     }
 
     /// Whether everything was read.
@@ -112,8 +118,9 @@ impl Inflow {
         self.framing_read = 0;
         let trailers = trailers.unwrap_or_default();
         self.grpc_status = convert::grpc_status(&trailers);
+        let kept = (!trailers.is_empty()).then(|| trailers.clone());
+        self.trailers = kept;
         if !self.is_chunked {
-            self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
             return;
         }
         if let Some(web) = self.web {
@@ -122,11 +129,7 @@ impl Inflow {
             return;
         }
         self.framing.extend_from_slice(b"0\r\n");
-        let kept = self.framing.len();
-        if convert::write_trailers(&mut self.framing, &trailers).is_err() {
-            // What HTTP/2 forbids in a trailer is dropped: the body before it is whole.
-            self.framing.truncate(kept);
-        }
+        convert::write_trailers(&mut self.framing, &trailers);
         self.framing.extend_from_slice(b"\r\n");
     }
 

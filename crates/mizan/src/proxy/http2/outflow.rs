@@ -19,7 +19,7 @@ pub(super) struct Outflow {
     framing: Vec<u8>,
     /// Content came before `framing`.
     has_content: bool,
-    /// Trailers may come behind a body of known length: it is [`Outflow::end_with`] that ends it.
+    /// The peer's trailers are passed on as they are: it is [`Outflow::end_with`] that ends the stream.
     is_held_open: bool,
     /// The content is in base64, and the peer wants it plain.
     decoder: Option<Decoder>,
@@ -44,9 +44,9 @@ impl Outflow {
         self
     }
 
-    /// Has the stream stay open when a body of known length is sent.
+    /// Has the stream stay open when its body is sent.
     pub(super) fn hold_open(&mut self) {
-        self.is_held_open = matches!(self.body, Body::Length(_));
+        self.is_held_open = !self.body.is_done();
     }
 
     /// Ends a stream that was held open.
@@ -169,6 +169,9 @@ impl Outflow {
     /// The last chunk and the trailers lie in `framing`.
     fn end(&mut self) -> io::Result<()> {
         let framing = std::mem::take(&mut self.framing);
+        if self.is_held_open {
+            return Ok(());
+        }
         let framing = match self.has_content {
             // The line end of the last content.
             true => framing.get(2..).unwrap_or_default(),
@@ -188,10 +191,13 @@ impl Outflow {
     fn send(&mut self, bytes: &[u8], ends: bool) -> io::Result<()> {
         let bytes = match &mut self.decoder {
             None => Bytes::copy_from_slice(bytes),
-            Some(decoder) => decoder
-                .decode(bytes)
-                .ok_or(io::ErrorKind::InvalidData)?
-                .into(),
+            Some(decoder) => {
+                let bytes = decoder.decode(bytes).ok_or(io::ErrorKind::InvalidData)?;
+                if ends && !decoder.is_whole() {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                bytes.into()
+            }
         };
         self.frames
             .send_data(bytes, ends)
