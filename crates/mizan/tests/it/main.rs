@@ -28,3 +28,5 @@ mod support;
 mod tcp;
 mod told;
 mod tools;
+mod websocket;
+mod websocket_life;
