@@ -29,4 +29,5 @@ mod tcp;
 mod told;
 mod tools;
 mod websocket;
+mod websocket_drain;
 mod websocket_life;
