@@ -338,8 +338,17 @@ fn upgrade_lines(out: &mut Vec<u8>, protocol: &[u8]) {
 
 /// The value of `traceparent` in a head that [`write_request`] wrote; empty if it has none.
 pub(super) fn traceparent(head: &[u8]) -> &[u8] {
-    const LINE: &[u8] = b"\ntraceparent: ";
-    let value = memchr::memmem::find(head, LINE).map(|at| &head[at + LINE.len()..]);
+    value_of(head, b"\ntraceparent: ")
+}
+
+/// The protocol that a head asks to change to that [`write_request`] wrote; empty if it asks for none.
+pub(super) fn asked_protocol(head: &[u8]) -> &[u8] {
+    value_of(head, b"\nUpgrade: ")
+}
+
+/// The value behind `line`, the beginning of a line as we write it.
+fn value_of<'h>(head: &'h [u8], line: &[u8]) -> &'h [u8] {
+    let value = memchr::memmem::find(head, line).map(|at| &head[at + line.len()..]);
     let end = value.and_then(|value| memchr::memchr(b'\r', value));
     value.zip(end).map_or(b"", |(value, end)| &value[..end])
 }

@@ -212,10 +212,14 @@ fn translate(
 
 /// Whether the backend changes to the protocol that the client has asked for.
 fn is_asked_for(plan: &Plan, head: &response::ResponseHead<'_, '_>) -> bool {
-    let changed = head
-        .upgrade()
-        .and_then(|protocol| Upgrade::of(b"GET", protocol));
-    changed.is_some() && changed == plan.upgrade
+    let (Some(asked), Some(protocol)) = (plan.upgrade, head.upgrade()) else {
+        return false;
+    };
+    match asked {
+        Upgrade::WebSocket => Upgrade::of(b"GET", protocol) == Some(Upgrade::WebSocket),
+        // Names of protocols know no case, nor do their versions (RFC 9110 §7.8).
+        Upgrade::Other => protocol.eq_ignore_ascii_case(headers::asked_protocol(&plan.head)),
+    }
 }
 
 /// The wait for a head.

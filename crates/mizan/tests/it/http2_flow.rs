@@ -249,3 +249,42 @@ fn an_upload_that_drips_is_cut_by_the_minimum_rate_and_its_connection_lives() {
         mizan.in_flight() == 0
     });
 }
+
+#[test]
+fn small_frames_that_came_together_leave_together() {
+    const COUNT: usize = 400;
+    let counts = Arc::new(std::sync::Mutex::new((0, 0)));
+    let counted = Arc::clone(&counts);
+    let backend = H2Backend::start(move |mut call| {
+        let counts = Arc::clone(&counted);
+        async move {
+            while let Some(data) = call.frames.data().await {
+                let data = data?;
+                call.frames.flow_control().release_capacity(data.len())?;
+                let mut counts = locked(&counts);
+                (counts.0, counts.1) = (counts.0 + 1, counts.1 + data.len());
+            }
+            call.answer(b"ok").await
+        }
+    });
+    let mizan = Mizan::start(&config("", "protocol = \"http2\"", &[backend.address()]));
+    let mut client = Frames::open(mizan.address(), &[]);
+    let mut bytes = frames::frame(
+        HEADERS,
+        frames::END_HEADERS,
+        1,
+        &frames::block(&frames::request("POST", "/")),
+    );
+    for _ in 0..COUNT {
+        bytes.extend(frames::frame(frames::DATA, 0, 1, b"x"));
+    }
+    bytes.extend(frames::frame(frames::DATA, frames::END_STREAM, 1, b""));
+    client.raw(&bytes);
+    // More than a backend of this library takes at a time, one by one.
+    assert_eq!(client.fate(1), Fate::Status(200));
+    let (frames, length) = *locked(&counts);
+    assert!(
+        length == COUNT && frames < COUNT / 4,
+        "{frames} frames of {length}"
+    );
+}

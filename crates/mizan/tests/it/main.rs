@@ -31,3 +31,6 @@ mod tls_upstream;
 mod told;
 mod tools;
 mod udp;
+mod websocket;
+mod websocket_drain;
+mod websocket_life;

@@ -142,7 +142,9 @@ impl Inflow {
         Poll::Ready(Ok(self.trailers.take()))
     }
 
-    /// Reads into `room`, which is not empty; 0 is the end. What was read is given back to the peer's window.
+    /// Reads into `room`, which is not empty; 0 is the end. What was read is given back to the peer's window. Frames
+    /// that have come already are read as one piece: whoever sends a message a byte at a time must not have it passed
+    /// on so, as many small frames make some backends close a connection that others share.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,10 +152,18 @@ impl Inflow {
     ) -> Poll<Result<usize, h2::Error>> {
         ready!(self.poll_ready(cx))?;
         let mut read = 0;
-        while read < room.len() && self.holds_bytes() {
-            read += self.copy(&mut room[read..]);
+        loop {
+            while read < room.len() && self.holds_bytes() {
+                read += self.copy(&mut room[read..]);
+            }
+            // What is broken is said the next time, too.
+            let is_all = read == room.len()
+                || self.frames.is_none()
+                || !matches!(self.poll_ready(cx), Poll::Ready(Ok(())));
+            if is_all {
+                return Poll::Ready(Ok(read));
+            }
         }
-        Poll::Ready(Ok(read))
     }
 
     /// Copies from the first of framing, content and line end that is there.

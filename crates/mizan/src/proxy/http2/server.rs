@@ -408,6 +408,8 @@ impl ServerStream {
     pub(in super::super) fn reset(&mut self) {
         match &mut self.out {
             Out::Head(respond) => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+            // RFC 8441 §5: what is a reset of a connection to a WebSocket.
+            Out::Body(outflow) if outflow.is_tunnel() => outflow.reset(h2::Reason::CANCEL),
             Out::Body(outflow) => outflow.reset(h2::Reason::INTERNAL_ERROR),
             Out::Ended(_) => {}
         }

@@ -199,8 +199,17 @@ impl H2Client {
         &self,
         ask: &Ask,
     ) -> Result<(h2::client::ResponseFuture, SendStream<Bytes>), h2::Error> {
+        self.send(ask.head(self.scheme), ask.body.is_none()).await
+    }
+
+    /// Sends a head of the caller's own making.
+    pub(crate) async fn send(
+        &self,
+        head: Request<()>,
+        ends: bool,
+    ) -> Result<(h2::client::ResponseFuture, SendStream<Bytes>), h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
-        sender.send_request(ask.head(self.scheme), ask.body.is_none())
+        sender.send_request(head, ends)
     }
 
     /// Asks, and the answer must come.
