@@ -299,7 +299,7 @@ fn closes_pass_both_ways_whatever_their_code() {
 
 #[test]
 fn nothing_that_follows_a_close_is_lost_or_moved() {
-    let frames = vec![Frame::close(1000, ""), Frame::masked(TEXT, "too late")];
+    let frames = [Frame::close(1000, ""), Frame::masked(TEXT, "too late")];
     let world = World::start();
     let bytes: Vec<u8> = frames.iter().flat_map(Frame::bytes).collect();
     let expected = Frame {

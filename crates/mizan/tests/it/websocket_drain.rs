@@ -211,7 +211,7 @@ fn a_close_waits_for_the_end_of_the_frame_that_is_under_way() {
         let _ = wire.rest(&mut heard);
         connection.hear(heard);
     });
-    let mut mizan = start("5s", "", &[backend.address()]);
+    let mut mizan = start("8s", "", &[backend.address()]);
     let frame = Frame::masked(TEXT, vec![b'x'; 70_000]);
     let sockets: Vec<_> = (0..5)
         .map(|_| {
@@ -225,7 +225,7 @@ fn a_close_waits_for_the_end_of_the_frame_that_is_under_way() {
     mizan.signal(Signal::TERM);
     wait_for_closing(&mizan);
     // By then each should have left.
-    pass((begin + Duration::from_millis(4_300)).saturating_sub(now()));
+    pass((begin + Duration::from_millis(6_500)).saturating_sub(now()));
     assert_eq!(mizan.exited(), None);
     for mut socket in sockets {
         socket.send(&frame.bytes()[30_000..]);

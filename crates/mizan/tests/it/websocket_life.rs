@@ -1,6 +1,8 @@
 //! Upgrades: which are passed on, which answers are believed, and how what comes of them ends.
 
-use crate::support::websocket::{BINARY, Heard, PING, TEXT, accepted, echo, upgrade};
+use crate::support::websocket::{
+    BINARY, Frame, Heard, PING, TEXT, WebSocket, accepted, echo, upgrade,
+};
 use crate::support::*;
 use crate::support::{websocket, wire};
 use serde_json::Value;
@@ -357,4 +359,36 @@ fn a_backend_that_is_killed_resets_its_clients() {
         }
     });
     assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+}
+
+#[test]
+fn the_end_of_a_client_s_side_reaches_the_backend_over_http2_too() {
+    // Answers when the client has ended its side, and not before.
+    let backend = RawBackend::start(|connection| {
+        let mut wire = wire::Wire::new(connection.stream.try_clone().expect("a socket"));
+        let Ok((head, _)) = wire.head() else {
+            return;
+        };
+        let mut heard = Vec::new();
+        if wire.send(accepted(&head).as_bytes()).is_ok() && wire.rest(&mut heard).is_ok() {
+            let _ = wire.send(&Frame::plain(TEXT, heard.len().to_string()).bytes());
+        }
+    });
+    let mizan = start("", "", &[backend.address()]);
+    let client = H2Client::connect(mizan.address());
+    let message = Frame::masked(TEXT, "five!").bytes();
+    let expected = Frame::plain(TEXT, message.len().to_string());
+    let mut socket = WebSocket::open(mizan.address(), "a.example", "/", b"");
+    socket.send(&message);
+    socket.finish();
+    assert_eq!(socket.read().expect("an answer"), expected);
+    let mut socket = WebSocket::over(&client, "a.example", "/");
+    socket.send(&message);
+    socket.finish();
+    let WebSocket::Stream(_sending, mut frames) = socket else {
+        panic!("a stream");
+    };
+    let answer = run(async { frames.data().await }).expect("an answer");
+    assert_eq!(answer.expect("whole"), expected.bytes());
+    eventually(PATIENCE, "nothing is in flight", || mizan.in_flight() == 0);
 }
