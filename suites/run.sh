@@ -125,7 +125,14 @@ for suite in "${wanted[@]}"; do
     case $suite in
     smuggle) run smuggle 126 02_smuggle.py product ;;
     abuse | grpc)
-        python=$("$here/setup.sh" "$venv")
+        if ! python=$("$here/setup.sh" "$venv"); then
+            echo "suites: the Python packages of $suite cannot be had" >&2
+            # The short run is everybody's, also where there is no package index; the whole one wants all suites.
+            [ "$short" = 1 ] || exit 1
+            python=python3
+            echo "suites: $suite skipped"
+            continue
+        fi
         if [ "$suite" = abuse ]; then
             run abuse 42 03_h2_abuse.py product
         else

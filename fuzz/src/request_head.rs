@@ -128,6 +128,7 @@ fn sent_on(bytes: &[u8], head: &RequestHead<'_, '_>, trusted: bool) {
         peer: b"192.0.2.1",
         trusted,
         secure: false,
+        http2: false,
         upgrade: None,
         reserved: &[],
         identity: None,

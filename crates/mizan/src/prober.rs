@@ -6,6 +6,7 @@
 //! CPU and holds up no reload. No probe reports what is this process's own lack (descriptors, memory): that says nothing of
 //! a backend.
 
+mod grpc;
 mod http;
 mod http2;
 mod schedule;
@@ -15,7 +16,7 @@ mod tls;
 use crate::clock;
 use crate::lack::is_our_lack;
 use crate::proxy_protocol::{Peers, write_v1, write_v2};
-use crate::snapshot::{Current, HealthCheck, ProbeKind, ProxyVersion, Snapshot};
+use crate::snapshot::{Current, HealthCheck, ProbeKind, ProxyVersion, Snapshot, StatusSet};
 use mizan_core::backend::{Address, Backend};
 use mizan_core::pool::{Pool, ProbeResult};
 use mizan_core::time::Instant;
@@ -408,6 +409,18 @@ async fn ask(
                 expect,
                 body: body.as_deref(),
                 http2: check.http2,
+                grpc_service: None,
+            };
+            http::probe(address, question, opening, connected).await
+        }
+        ProbeKind::Grpc { service, host } => {
+            let question = http::Question {
+                path: grpc::PATH,
+                host: host.as_deref(),
+                expect: &StatusSet(Vec::new()),
+                body: None,
+                http2: true,
+                grpc_service: Some(service),
             };
             http::probe(address, question, opening, connected).await
         }

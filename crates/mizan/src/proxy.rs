@@ -3,10 +3,13 @@
 //! ```text
 //! listen ─▶ connection ─▶ exchange ─▶ plan ─▶ forward ─▶ response_head ─▶ relay ─▶ record
 //!           (idle)        (burst)     route    pick       upload     splice
-//!                             │       └──▶ answer (Mizan's own)
-//!            │                └── h1: the codec, bytes in and bytes out
+//!            ├─▶ http2        │       │         connect              └─▶ tunnel   (after an upgrade)
+//!            │   (each stream │       └──▶ answer (Mizan's own)
+//!            │   an exchange) └── h1: the codec, bytes in and bytes out
 //!            └─▶ tcp ─▶ tunnel ─▶ record    (what is handed through unread)
 //! udp ─▶ record                              (datagrams, from the socket on)
+//!
+//! transport: a socket, TLS over it, or a stream of HTTP/2; the same to all above
 //! ```
 //!
 //! Everything here runs on a worker's thread. It cannot name `config`, `store`, `control` or `admin`: traffic

@@ -133,11 +133,13 @@ fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<List
         mode: from.mode.as_ref().map(|mode| mode.value.0),
         backlog: from.backlog,
         connections_max: from.connections_max,
+        connections_per_address_max: from.connections_per_address_max,
         networks: Networks {
             allow: networks(&from.allow),
             deny: networks(&from.deny),
         },
         trusted: networks(&from.trusted_proxies),
+        trusted_depth: from.trusted_depth,
         limits: HeadLimits {
             head_bytes_max: usize::try_from(from.head_max.value.0).ok()?,
             headers_max: from.headers_max,
@@ -203,7 +205,7 @@ fn http2(from: &schema::Listener) -> Option<Http2> {
         streams_max: limits.streams_max,
         window_bytes: u32::try_from(limits.window.value.0).ok()?,
         connection_window_bytes: u32::try_from(limits.connection_window.value.0).ok()?,
-        resets_pending_max: usize::try_from(limits.resets_max).ok()?,
+        resets_pending_max: usize::try_from(limits.resets_pending_max).ok()?,
         resets_per_second_max: limits.resets_per_second_max,
         age_max: limits.age_max.value.0,
         ping: Ping {

@@ -177,3 +177,15 @@ impl Seen {
         }
     }
 }
+
+/// A stream's window is a part of its connection's (RFC 9113 §5.2.1).
+fn windows(cx: &mut Cx<'_>, at: &At<'_>, stream: &str, connection: &str) {
+    let message =
+        format!("a stream's window of {stream} is larger than its connection's of {connection}");
+    cx.error_with(
+        at,
+        "contradiction",
+        message,
+        "raise `connection_window`, or lower this",
+    );
+}

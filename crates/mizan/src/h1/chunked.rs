@@ -2,15 +2,16 @@
 //! the very bytes that passed.
 
 use super::field::{self, Field};
+use std::sync::Arc;
 
 /// Longest chunk-size line, with its extensions.
 const LINE_MAX: u32 = 256;
 /// Extension bytes in one body.
 const EXTENSIONS_MAX: u32 = 4096;
-/// Longest trailer section.
-const TRAILERS_MAX: u32 = 8192;
+/// Longest trailer section, but for its last line.
+pub const TRAILERS_MAX: usize = 8190;
 /// Longest trailer name that is compared with the forbidden ones.
-const NAME_MAX: usize = 24;
+const NAME_MAX: usize = 64;
 
 /// Why a chunked body is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,6 +95,8 @@ pub struct Chunked {
     quoted: bool,
     /// The last byte was a backslash in a quoted string (RFC 9110 §5.6.4).
     escaped: bool,
+    /// Further names that no trailer may have, in lower case; however a trailer spells them.
+    reserved: Option<Arc<[Box<str>]>>,
 }
 
 impl Default for Chunked {
@@ -109,11 +112,20 @@ impl Default for Chunked {
             name_length: 0,
             quoted: false,
             escaped: false,
+            reserved: None,
         }
     }
 }
 
 impl Chunked {
+    /// One that refuses trailers with these names (in lower case), too.
+    pub fn refusing(reserved: &Arc<[Box<str>]>) -> Self {
+        Self {
+            reserved: Some(Arc::clone(reserved)),
+            ..Self::default()
+        }
+    }
+
     /// Whether the whole body has been read.
     pub fn is_ended(&self) -> bool {
         self.state == State::End
@@ -231,7 +243,7 @@ impl Chunked {
 
     fn trailer(&mut self, byte: u8) -> Result<(), ChunkError> {
         self.trailers += 1;
-        if self.trailers > TRAILERS_MAX {
+        if self.trailers as usize > TRAILERS_MAX + 2 {
             return Err(ChunkError::Trailer);
         }
         match (self.state, byte) {
@@ -272,19 +284,29 @@ impl Chunked {
         Ok(())
     }
 
-    /// Fields that frame, route or authenticate a message must not come behind it.
     fn name_is_forbidden(&self) -> bool {
         let name = &self.name[..usize::from(self.name_length)];
-        !matches!(field::classify(name), Field::Other)
-            || [
-                &b"authorization"[..],
-                b"cookie",
-                b"set-cookie",
-                b"content-type",
-                b"content-encoding",
-                b"content-range",
-            ]
-            .iter()
-            .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+        let is_reserved = |reserved: &str| field::is_same_folded(name, reserved.as_bytes());
+        is_forbidden_trailer(name)
+            || self
+                .reserved
+                .iter()
+                .flat_map(|names| names.iter())
+                .any(|name| is_reserved(name))
     }
+}
+
+/// Fields that frame, route or authenticate a message must not come behind it (RFC 9110 §6.5.1).
+pub fn is_forbidden_trailer(name: &[u8]) -> bool {
+    !matches!(field::classify(name), Field::Other)
+        || [
+            &b"authorization"[..],
+            b"cookie",
+            b"set-cookie",
+            b"content-type",
+            b"content-encoding",
+            b"content-range",
+        ]
+        .iter()
+        .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
 }

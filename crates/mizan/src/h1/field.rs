@@ -90,6 +90,15 @@ pub fn classify(name: &[u8]) -> Field {
     }
 }
 
+/// Whether two names are the same to a backend that folds case, and `_` into `-` (CGI, WSGI).
+pub fn is_same_folded(one: &[u8], other: &[u8]) -> bool {
+    let fold = |byte: &u8| match byte {
+        b'_' => b'-',
+        other => other.to_ascii_lowercase(),
+    };
+    one.len() == other.len() && one.iter().map(fold).eq(other.iter().map(fold))
+}
+
 /// Whether `name` is `lower` but for case and `_` for `-`. Without branches, so that it becomes a few vector
 /// instructions; bit 5 makes a letter small and leaves digits and `-` as they are.
 fn is<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {

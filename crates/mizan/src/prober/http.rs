@@ -32,6 +32,8 @@ pub(super) struct Question<'a> {
     pub(super) body: Option<&'a str>,
     /// Whether it is asked in HTTP/2.
     pub(super) http2: bool,
+    /// The service whose health is asked for by gRPC; `None`: it is an ordinary request.
+    pub(super) grpc_service: Option<&'a str>,
 }
 
 /// Asks the backend at `address`.

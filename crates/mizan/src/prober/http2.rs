@@ -1,7 +1,7 @@
 //! A probe of a backend that speaks HTTP/2: one `GET` on a connection of its own, and the verdict on its answer.
 
-use super::Fault;
 use super::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, Question, missing, statuses};
+use super::{Fault, grpc};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use http::{Request, Uri};
@@ -29,7 +29,12 @@ where
         .handshake(stream)
         .await;
     let (client, connection) = shaken.map_err(fault)?;
-    let mut asked = std::pin::pin!(ask(client, uri, question));
+    let mut asked = std::pin::pin!(async {
+        match question.grpc_service {
+            Some(service) => grpc::ask(client, uri, service).await,
+            None => ask(client, uri, question).await,
+        }
+    });
     // The connection moves the bytes of the question; what it ends with, the question hears.
     tokio::select! {
         biased;
@@ -73,7 +78,7 @@ async fn ask(client: SendRequest<Bytes>, uri: Uri, question: Question<'_>) -> Re
     Err(Fault::Answer(missing(text)))
 }
 
-fn fault(error: h2::Error) -> Fault {
+pub(super) fn fault(error: h2::Error) -> Fault {
     if error.is_io() {
         let text = error.to_string();
         return match error.into_io() {

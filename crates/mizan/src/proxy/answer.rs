@@ -54,13 +54,23 @@ pub(super) async fn send(
         return After::Close;
     }
     let mut out = worker.scratch();
+    let mut content = content(route, reason);
     if plan.is_grpc {
-        let code = grpc::code_of(reason, reason.status());
-        outcome.status = 200;
-        outcome.grpc_status = Some(code);
-        write_grpc(&mut out, plan, (reason, keep), code);
-    } else {
-        outcome.status = write(&mut out, plan, route, (reason, keep), headers::hsts(down));
+        content = content.for_grpc(plan, reason);
+    }
+    outcome.status = content.status;
+    outcome.grpc_status = content.grpc;
+    write(&mut out, plan, &content, reason, keep);
+    // A route's own words come last: they may be about an answer like this one.
+    if let Some(hsts) = headers::hsts(down) {
+        headers::line(&mut out, headers::HSTS, hsts.as_bytes());
+    }
+    if let Some(route) = route {
+        headers::add_edits(&mut out, &route.response_headers);
+    }
+    out.extend_from_slice(b"\r\n");
+    if content.has_body() && !plan.is_head {
+        out.extend_from_slice(&content.body);
     }
     let sent = write_all(down, &out).await;
     outcome.bytes_out += out.len() as u64;
@@ -72,31 +82,30 @@ pub(super) async fn send(
     }
 }
 
-/// An answer to a call of gRPC: its trailers alone, which hold all that a client of gRPC reads.
-fn write_grpc(out: &mut Vec<u8>, plan: &Plan, (reason, keep): (Reason, bool), code: u32) {
-    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-    headers::line(
-        out,
-        b"Content-Type",
-        grpc::content_type(plan.web).as_bytes(),
-    );
-    out.extend_from_slice(b"Content-Length: 0\r\ngrpc-status: ");
-    push_number(out, u64::from(code));
-    out.extend_from_slice(b"\r\n");
-    headers::line(out, b"grpc-message", reason.code().as_bytes());
-    headers::connection_line(out, plan.version, !keep);
-    if !plan.request_id().is_empty() {
-        headers::line(out, b"X-Request-Id", plan.request_id());
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
 /// What an answer says.
 struct Content<'a> {
     status: u16,
     /// Empty: none.
     content_type: &'a str,
     body: Cow<'a, [u8]>,
+    /// To a call of gRPC: its status code.
+    grpc: Option<u32>,
+}
+
+impl Content<'_> {
+    /// The same to a call of gRPC: trailers alone, which hold all that its client reads.
+    fn for_grpc(self, plan: &Plan, reason: Reason) -> Self {
+        Content {
+            status: 200,
+            content_type: grpc::content_type(plan.web),
+            body: Cow::Borrowed(b""),
+            grpc: Some(grpc::code_of(reason, self.status)),
+        }
+    }
+
+    fn has_body(&self) -> bool {
+        self.status != 204 && self.status != 304
+    }
 }
 
 /// What `reason` says to the client: the route's own words where it has some.
@@ -107,6 +116,7 @@ fn content<'a>(route: Option<&'a Arc<Route>>, reason: Reason) -> Content<'a> {
                 status: *status,
                 content_type: "",
                 body: Cow::Borrowed(b""),
+                grpc: None,
             };
         }
         (
@@ -121,6 +131,7 @@ fn content<'a>(route: Option<&'a Arc<Route>>, reason: Reason) -> Content<'a> {
                 status: *status,
                 content_type,
                 body: Cow::Borrowed(body),
+                grpc: None,
             };
         }
         _ => {}
@@ -132,6 +143,7 @@ fn content<'a>(route: Option<&'a Arc<Route>>, reason: Reason) -> Content<'a> {
             status,
             content_type: &page.content_type,
             body: Cow::Borrowed(&page.body),
+            grpc: None,
         },
         None => {
             let text = format!("{status} {}: {}\n", error::phrase(status), reason.code());
@@ -140,37 +152,32 @@ fn content<'a>(route: Option<&'a Arc<Route>>, reason: Reason) -> Content<'a> {
                 status,
                 content_type: "text/plain; charset=utf-8",
                 body,
+                grpc: None,
             }
         }
     }
 }
 
-/// Writes the whole answer to `out`; gives its status.
-fn write(
-    out: &mut Vec<u8>,
-    plan: &Plan,
-    route: Option<&Arc<Route>>,
-    (reason, keep): (Reason, bool),
-    hsts: Option<&str>,
-) -> u16 {
-    let Content {
-        status,
-        content_type,
-        body,
-    } = content(route, reason);
-    let has_body = status != 204 && status != 304;
+/// Writes the answer's head to `out`, but for what a listener and a route add, and the empty line.
+fn write(out: &mut Vec<u8>, plan: &Plan, content: &Content<'_>, reason: Reason, keep: bool) {
     out.extend_from_slice(b"HTTP/1.1 ");
-    push_number(out, u64::from(status));
+    push_number(out, u64::from(content.status));
     out.push(b' ');
-    out.extend_from_slice(error::phrase(status).as_bytes());
+    out.extend_from_slice(error::phrase(content.status).as_bytes());
     out.extend_from_slice(b"\r\n");
-    if !content_type.is_empty() {
-        headers::line(out, b"Content-Type", content_type.as_bytes());
+    if !content.content_type.is_empty() {
+        headers::line(out, b"Content-Type", content.content_type.as_bytes());
     }
-    if has_body {
+    if content.has_body() {
         out.extend_from_slice(b"Content-Length: ");
-        push_number(out, body.len() as u64);
+        push_number(out, content.body.len() as u64);
         out.extend_from_slice(b"\r\n");
+    }
+    if let Some(code) = content.grpc {
+        out.extend_from_slice(b"grpc-status: ");
+        push_number(out, u64::from(code));
+        out.extend_from_slice(b"\r\n");
+        headers::line(out, b"grpc-message", reason.code().as_bytes());
     }
     // RFC 9110 §6.6.1: whoever has a clock dates what it makes.
     let date = httpdate::fmt_http_date(UNIX_EPOCH + clock::wall());
@@ -188,17 +195,6 @@ fn write(
         headers::line(out, b"Retry-After", RETRY_AFTER_SECONDS);
     }
     headers::connection_line(out, plan.version, !keep);
-    if let Some(hsts) = hsts {
-        headers::line(out, headers::HSTS, hsts.as_bytes());
-    }
-    if let Some(route) = route {
-        headers::add_edits(out, &route.response_headers);
-    }
-    out.extend_from_slice(b"\r\n");
-    if has_body && !plan.is_head {
-        out.extend_from_slice(&body);
-    }
-    status
 }
 
 /// Writes all of `bytes` to the client; false if it went away or takes nothing for the send time-out.

@@ -2,6 +2,7 @@
 
 use crate::h1::Framing;
 use crate::h1::chunked::{ChunkError, Chunked};
+use std::sync::Arc;
 
 /// What is left of a body.
 #[derive(Debug)]
@@ -23,6 +24,14 @@ impl Body {
             Framing::Length(length) => Self::Length(length),
             Framing::Chunked => Self::Chunked(Chunked::default()),
             Framing::UntilClose => Self::UntilClose,
+        }
+    }
+
+    /// Has trailers with these names refused.
+    pub(super) fn refusing(self, reserved: &Arc<[Box<str>]>) -> Self {
+        match self {
+            Self::Chunked(_) if !reserved.is_empty() => Self::Chunked(Chunked::refusing(reserved)),
+            other => other,
         }
     }
 

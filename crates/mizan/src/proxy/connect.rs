@@ -11,6 +11,7 @@ use super::upstream::{self, End, Over, Upstream};
 use crate::snapshot::Protocol;
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
+use std::time::Duration;
 
 /// A connection to `backend`, or a stream of one: one that is there, or a new one.
 ///
@@ -29,12 +30,25 @@ pub(super) async fn connect<'c>(
         return Ok(up);
     }
     let timer = &down.timer;
-    let deadline_ms = timer.deadline_after(pool.timeouts.connect);
+    // Who waits for another's connection waits for its handshake, too.
+    let handshake = pool
+        .tls
+        .as_ref()
+        .map_or(Duration::ZERO, |tls| tls.handshake);
+    let time = match pool.protocol {
+        Protocol::Http1 => pool.timeouts.connect,
+        _ => pool.timeouts.connect + handshake,
+    };
+    let deadline_ms = timer.deadline_after(time);
     timer.set_at(deadline_ms.min(request.deadlines.request_ms));
     let connected = match pool.protocol {
         Protocol::Http1 => {
             let first = proxy_header::written(pool.proxy_protocol, down);
             open(request, (backend, place), timer, &first).await
+        }
+        // It has chosen HTTP/1.1: nobody can wait for another's connection.
+        Protocol::Auto if upstreams.is_private(pool, backend) => {
+            open(request, (backend, place), timer, b"").await
         }
         // A header would speak for one client, and the connection is many clients'.
         _ => Box::pin(share(request, (backend, place), timer)).await,
@@ -79,8 +93,15 @@ async fn share<'c>(
         if let Some(up) = upstreams.take(pool, backend) {
             return Ok(up);
         }
+        if upstreams.is_private(pool, backend) {
+            return open(request, (backend, place), timer, b"").await;
+        }
     };
-    let opened = open(request, (backend, place), timer, b"").await;
+    let mut opened = open(request, (backend, place), timer, b"").await;
+    if matches!(opened, Err(Reason::ConnectError)) {
+        // One that says GOAWAY as it comes, in a rollout say, is no bad backend: the next may stay.
+        opened = open(request, (backend, place), timer, b"").await;
+    }
     drop(opening);
     opened
 }
@@ -104,6 +125,14 @@ async fn open<'c>(
             let secured = (&**tls, Over::Http, backend);
             let tls = Box::pin(upstream::secure(socket, secured, buffers, timer)).await?;
             let is_http2 = tls.is_http2();
+            if pool.protocol == Protocol::Http2 && !is_http2 {
+                upstream::say_no_http2(backend);
+                return Err(Reason::TlsFailed);
+            }
+            request
+                .worker
+                .upstreams
+                .note_private(pool, backend, !is_http2);
             (Transport::Tls(tls), is_http2)
         }
     };

@@ -7,7 +7,7 @@ use super::buffer::Buffer;
 use super::exchange;
 use super::http2;
 use super::http2::server::ServerStream;
-use super::listen::{Accepted, Counted};
+use super::listen::{Accepted, Counted, Share};
 use super::proxy_header;
 use super::socket::Socket;
 use super::tcp;
@@ -18,7 +18,8 @@ use super::worker::Worker;
 use crate::certificate::Identity;
 use crate::proxy_protocol::Peers;
 use crate::snapshot::{Listener, ListenerKind};
-use crate::telemetry::cause::Handshake;
+use crate::telemetry::cause::{ConnectionRefusal, Handshake};
+use crate::telemetry::logging::OncePerSecond;
 use rustls::HandshakeKind;
 use rustls::server::UnbufferedServerConnection;
 use std::net::{IpAddr, SocketAddr};
@@ -179,6 +180,9 @@ impl Downstream {
     /// Whether the peer's forwarding fields are believed.
     pub(super) fn is_trusted(&self) -> bool {
         let trusted = &self.listener.trusted;
+        if self.listener.trusted_depth > 0 {
+            return true;
+        }
         !trusted.is_empty()
             && self
                 .peer_address()
@@ -274,6 +278,9 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
             }
             down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);
         }
+        let Ok(_share) = open.share(&mut down) else {
+            return;
+        };
         if down.secure && !Box::pin(handshake(&mut down, &worker)).await {
             return;
         }
@@ -360,7 +367,7 @@ fn say_failed(down: &Downstream, error: &std::io::Error) {
 struct Open {
     worker: Rc<Worker>,
     listener: Arc<Listener>,
-    _counted: Counted,
+    counted: Counted,
 }
 
 impl Open {
@@ -371,8 +378,40 @@ impl Open {
         Self {
             worker: Rc::clone(worker),
             listener: Arc::clone(listener),
-            _counted: counted,
+            counted,
         }
+    }
+}
+
+/// Its address has as many connections as it may.
+struct TooMany;
+
+impl Open {
+    /// The client's part of what its address may have, if the listener limits that.
+    fn share(&self, down: &mut Downstream) -> Result<Option<Box<Share>>, TooMany> {
+        let most = self.listener.connections_per_address_max;
+        let (Some(most), Some(address)) = (most, down.peer_address()) else {
+            return Ok(None);
+        };
+        if let Some(share) = self.counted.share(address, most) {
+            return Ok(Some(share));
+        }
+        let in_force = self.worker.in_force();
+        let index = in_force.series.listener_index(&self.listener.name);
+        let cells = in_force.series.listener(index);
+        cells.refused(ConnectionRefusal::Address);
+        down.transport.reset_on_close();
+        static SAID: OncePerSecond = OncePerSecond::new();
+        if let Some(silent) = SAID.allow(crate::clock::now()) {
+            tracing::warn!(
+                listener = &*self.listener.name,
+                client = %address,
+                limit = most,
+                silent,
+                "a client has as many connections as `connections_per_address_max` allows: refused"
+            );
+        }
+        Err(TooMany)
     }
 }
 

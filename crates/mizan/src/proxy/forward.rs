@@ -17,6 +17,7 @@ use super::upload::Upload;
 use super::upstream::Upstream;
 use super::worker::{InForce, Worker};
 use crate::clock;
+use crate::h1::Framing;
 use crate::snapshot::route::Route;
 use crate::snapshot::{Pool, Waiters};
 use crate::telemetry::cause::{Cause, RetryCause};
@@ -99,7 +100,7 @@ pub(super) async fn forward<'s>(
     };
     (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
     let content_max = plan::body_bytes_max(route, &down.listener);
-    let mut upload = Upload::new(plan, pool.retry.buffer_bytes_max, content_max);
+    let mut upload = Upload::new(plan, down, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
     let result = match upload.begin(down) {
         Ok(()) => tries(down, &request, &mut upload, outcome).await,
@@ -255,7 +256,12 @@ async fn conclude(
     (mut up, mut response): (Upstream<'_>, Response),
     (outcome, (backend, started, latency)): (&mut Record<'_>, (&Backend, Instant, Duration)),
 ) -> Result<After, Failed> {
-    let is_held_open = down.transport.hold_open(&up.transport);
+    // Where there is no body the client's stream ends with its head.
+    let has_body = !matches!(
+        response.head.framing_out,
+        Framing::None | Framing::Length(0)
+    );
+    let is_held_open = has_body && down.transport.hold_open(&up.transport);
     let mut relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
     outcome.bytes_out += response.written;
     if is_held_open && relayed.is_ok() && !response.head.is_upgrade {
@@ -314,6 +320,9 @@ async fn end(
     down.timer.set(request.deadlines.response_idle);
     std::future::poll_fn(|cx| match down.transport.poll_end(cx, &mut up.transport) {
         Poll::Ready(result) => Poll::Ready(result.map_err(|_| Reason::ResponseCut)),
+        Poll::Pending if down.transport.poll_gone(cx).is_ready() => {
+            Poll::Ready(Err(Reason::ClientGone))
+        }
         Poll::Pending if down.timer.poll_expired(cx) => Poll::Ready(Err(Reason::ResponseIdle)),
         Poll::Pending => Poll::Pending,
     })

@@ -22,6 +22,7 @@ const ADDED_BYTES: usize = 512;
 pub(super) const HSTS: &[u8] = b"Strict-Transport-Security";
 /// The name under which Mizan appears in `Via` (RFC 9110 §7.6.3).
 const VIA: &[u8] = b"1.1 mizan";
+const VIA_HTTP2: &[u8] = b"2.0 mizan";
 
 /// What the forwarding fields say of the client.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub struct Forwarding<'a> {
     pub trusted: bool,
     /// The client speaks TLS.
     pub secure: bool,
+    /// The client speaks HTTP/2.
+    pub http2: bool,
     /// Names that only Mizan may set, in lower case.
     pub reserved: &'a [Box<str>],
     /// What the backend is told of the client's certificate, and by which names.
@@ -305,7 +308,8 @@ fn add_forwarding(
         out.extend_from_slice(b"\r\n");
     }
     if !kept.no_via {
-        line(out, b"Via", VIA);
+        let via = if forwarding.http2 { VIA_HTTP2 } else { VIA };
+        line(out, b"Via", via);
     }
     if !kept.trace {
         // Version 00, not sampled: whether to sample is the application's decision.
@@ -334,8 +338,17 @@ fn upgrade_lines(out: &mut Vec<u8>, protocol: &[u8]) {
 
 /// The value of `traceparent` in a head that [`write_request`] wrote; empty if it has none.
 pub(super) fn traceparent(head: &[u8]) -> &[u8] {
-    const LINE: &[u8] = b"\ntraceparent: ";
-    let value = memchr::memmem::find(head, LINE).map(|at| &head[at + LINE.len()..]);
+    value_of(head, b"\ntraceparent: ")
+}
+
+/// The protocol that a head asks to change to that [`write_request`] wrote; empty if it asks for none.
+pub(super) fn asked_protocol(head: &[u8]) -> &[u8] {
+    value_of(head, b"\nUpgrade: ")
+}
+
+/// The value behind `line`, the beginning of a line as we write it.
+fn value_of<'h>(head: &'h [u8], line: &[u8]) -> &'h [u8] {
+    let value = memchr::memmem::find(head, line).map(|at| &head[at + line.len()..]);
     let end = value.and_then(|value| memchr::memchr(b'\r', value));
     value.zip(end).map_or(b"", |(value, end)| &value[..end])
 }
@@ -404,7 +417,9 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &R
 
 /// What a listener has to say of TLS in each answer.
 pub(super) fn hsts(down: &Downstream) -> Option<&str> {
-    down.listener.tls.as_ref()?.hsts.as_deref()
+    // A connection from before its listener spoke TLS goes on in the clear, where it must not be said (RFC 6797 §7.2).
+    let tls = down.listener.tls.as_ref().filter(|_| down.secure);
+    tls?.hsts.as_deref()
 }
 
 /// `Connection`, where the version's default does not say it already.
@@ -441,6 +456,19 @@ pub(super) fn client_behind(
         }
     }
     client
+}
+
+/// The client's address behind `depth` proxies, each of which adds the one it was called by: that many entries of
+/// `X-Forwarded-For` from the right. With fewer entries than that, or with something else in their place, nobody says
+/// who the client is, and it is `peer`.
+pub(super) fn client_at(head: &RequestHead<'_, '_>, depth: u32, peer: IpAddr) -> IpAddr {
+    let lines = head.lines.iter().rev();
+    let lines = lines.filter(|line| line.field == Field::XForwardedFor);
+    let mut entries = lines.flat_map(|line| line.value.rsplit(|byte| *byte == b','));
+    let entry = entries.nth(depth as usize - 1);
+    let text = entry.and_then(|entry| std::str::from_utf8(field::trim(entry)).ok());
+    let address = text.and_then(|text| text.parse::<IpAddr>().ok());
+    address.map_or(peer, |address| address.to_canonical())
 }
 
 /// One field line.

@@ -10,14 +10,16 @@ use crate::telemetry::metrics::ListenerCells;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -32,16 +34,57 @@ const FULL_REST: Duration = Duration::from_millis(50);
 
 /// The client connections (over UDP: sessions) of one listener that are open, over all workers.
 #[derive(Clone, Debug, Default)]
-pub struct OpenCount(Arc<AtomicUsize>);
+pub struct OpenCount(Arc<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    all: AtomicUsize,
+    /// By address, where the listener has a limit on that.
+    shares: Mutex<HashMap<IpAddr, usize>>,
+}
 
 impl OpenCount {
     pub(super) fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.0.all.load(Ordering::Relaxed)
     }
 
     pub(super) fn count_one(&self) -> Counted {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.all.fetch_add(1, Ordering::Relaxed);
         Counted(self.clone())
+    }
+
+    fn shares(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of the connections that an address may have, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    open: OpenCount,
+    address: IpAddr,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut shares = self.open.shares();
+        if let Entry::Occupied(mut share) = shares.entry(self.address) {
+            *share.get_mut() -= 1;
+            if *share.get() == 0 {
+                share.remove();
+            }
+        }
+    }
+}
+
+/// Whom an address stands for: a network of 64 bits is one subscriber's (RFC 6177).
+fn subscriber(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        address => address,
     }
 }
 
@@ -49,9 +92,24 @@ impl OpenCount {
 #[derive(Debug)]
 pub(super) struct Counted(OpenCount);
 
+impl Counted {
+    /// One more connection of `address`; `None` if it has `most` already.
+    pub(super) fn share(&self, address: IpAddr, most: usize) -> Option<Box<Share>> {
+        let address = subscriber(address);
+        let mut shares = self.0.shares();
+        let share = shares.entry(address).or_default();
+        if *share >= most {
+            return None;
+        }
+        *share += 1;
+        let open = self.0.clone();
+        Some(Box::new(Share { open, address }))
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

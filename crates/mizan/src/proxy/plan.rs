@@ -201,6 +201,9 @@ pub(super) fn decide<'s>(
     }
     let trusted = down.is_trusted();
     plan.client = match down.peer_address() {
+        Some(peer) if listener.trusted_depth > 0 => {
+            Some(headers::client_at(&head, listener.trusted_depth, peer))
+        }
         Some(peer) if trusted => Some(headers::client_behind(&head, &listener.trusted, peer)),
         peer => peer,
     };
@@ -304,6 +307,7 @@ fn write_head(
         peer: down.peer_text(),
         trusted: down.is_trusted(),
         secure: down.secure,
+        http2: down.http2,
         reserved: &down.listener.reserved_headers,
         identity: down
             .listener

@@ -101,10 +101,10 @@ pub(super) fn finished(
     });
     if plan.is_grpc && outcome.pool.is_some() {
         let cut = |reason: Reason| grpc::code_of(reason, reason.status());
-        let code = outcome
-            .grpc_status
-            .unwrap_or(outcome.reason.map_or(grpc::code::INTERNAL, cut));
-        in_force.series.pool(outcome.place).grpc_ended(code);
+        // A backend that answered in HTTP/1.1 has given no account.
+        if let Some(code) = outcome.grpc_status.or(outcome.reason.map(cut)) {
+            in_force.series.pool(outcome.place).grpc_ended(code);
+        }
     }
     let Some(settings) = &in_force.snapshot.settings.access_log else {
         return;

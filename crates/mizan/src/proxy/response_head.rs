@@ -21,6 +21,7 @@ use crate::h1::{Framing, HeadError, Version};
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
 use mizan_core::time::Instant;
+use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -211,10 +212,14 @@ fn translate(
 
 /// Whether the backend changes to the protocol that the client has asked for.
 fn is_asked_for(plan: &Plan, head: &response::ResponseHead<'_, '_>) -> bool {
-    let changed = head
-        .upgrade()
-        .and_then(|protocol| Upgrade::of(b"GET", protocol));
-    changed.is_some() && changed == plan.upgrade
+    let (Some(asked), Some(protocol)) = (plan.upgrade, head.upgrade()) else {
+        return false;
+    };
+    match asked {
+        Upgrade::WebSocket => Upgrade::of(b"GET", protocol) == Some(Upgrade::WebSocket),
+        // Names of protocols know no case, nor do their versions (RFC 9110 §7.8).
+        Upgrade::Other => protocol.eq_ignore_ascii_case(headers::asked_protocol(&plan.head)),
+    }
 }
 
 /// The wait for a head.
@@ -263,8 +268,13 @@ impl Wait {
         std::future::poll_fn(|cx| {
             if !self.is_sent && !self.is_refused {
                 let progress = upload.poll(cx, head, down, &mut up.transport, request.worker);
-                if let Progress::Refused(error) = progress {
-                    up.end.note(error);
+                match progress {
+                    // HTTP/2 has no bytes for some targets that HTTP/1.1 lets pass: that is no fault of the backend's.
+                    Progress::Refused(io::ErrorKind::InvalidInput) => {
+                        return Poll::Ready(Err(Reason::Head(HeadError::Target)));
+                    }
+                    Progress::Refused(error) => up.end.note(error),
+                    _ => {}
                 }
                 if let Err(reason) = self.note(progress, down, request, upload) {
                     return Poll::Ready(Err(reason));

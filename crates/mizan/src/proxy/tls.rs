@@ -16,6 +16,9 @@ use std::task::{Context, Poll, ready};
 /// Plaintext that one write encrypts at most: its records fit in a large buffer with what each of them adds.
 const WRITE_MAX: usize = LARGE - 256;
 
+/// Longest handshake message that is held.
+const HANDSHAKE_MAX: usize = 128 << 10;
+
 /// A session of either side.
 pub(super) enum Session {
     Server(UnbufferedServerConnection),
@@ -288,7 +291,10 @@ impl Tls {
             // No buffer while nothing is there.
             ready!(self.socket.poll_read_ready(cx))?;
         }
+        // Records may be empty: who sends them without end gets its turn as everybody else does.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
         let is_bulk = self.is_bulk;
+        let is_handshaking = self.settled().is_handshaking();
         let incoming = self.incoming.get_or_insert_with(|| {
             if is_bulk {
                 self.buffers.large()
@@ -297,10 +303,15 @@ impl Tls {
             }
         });
         if incoming.is_full() {
-            // The largest record (RFC 8446 §5.2) fits in a large buffer.
-            incoming.grow(LARGE);
+            // The largest record (RFC 8446 §5.2) fits in a large buffer; a chain of certificates may need more.
+            incoming.grow(if is_handshaking { HANDSHAKE_MAX } else { LARGE });
         }
         let room = incoming.room();
+        if room.is_empty() {
+            self.end = End::Broken;
+            let error = rustls::Error::General("a handshake message is too long".to_owned());
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
         let size = room.len();
         let count = ready!(self.socket.poll_read(cx, room))?;
         if count == 0 {
@@ -308,6 +319,7 @@ impl Tls {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         incoming.filled(count);
+        turn.made_progress();
         self.is_bulk = count == size;
         Poll::Ready(Ok(()))
     }
@@ -332,6 +344,8 @@ impl Tls {
         loop {
             match self.step(&mut goal, read) {
                 Ok(Step::Again) => {}
+                // That the peer sends no more is noted; it may be sent to.
+                Ok(Step::Closed) if !matches!(goal, Goal::Read(_)) => {}
                 Ok(Step::Read(count)) => read += count,
                 Ok(Step::Wait | Step::Closed) if read > 0 => return Ok(Step::Read(read)),
                 Ok(step) => return Ok(step),
@@ -391,10 +405,27 @@ impl Tls {
         }
         match &step {
             Ok(Step::Closed) => self.end = End::Closed,
-            Err(_) => self.alert(),
+            Err(error) => {
+                self.alert();
+                if is_unknown_name(error) {
+                    self.say_unknown_name();
+                }
+            }
             _ => {}
         }
         step
+    }
+
+    /// The library calls it `access_denied` when no certificate is found for a name: RFC 6066 §3 has a word of its own.
+    fn say_unknown_name(&mut self) {
+        const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+        const UNRECOGNIZED_NAME: u8 = 112;
+        if let Some(outgoing) = &mut self.outgoing
+            && outgoing.unread().ends_with(&ACCESS_DENIED)
+            && let Some(last) = outgoing.unread_mut().last_mut()
+        {
+            *last = UNRECOGNIZED_NAME;
+        }
     }
 
     /// Fetches the alert that says what was wrong.
@@ -417,6 +448,11 @@ impl Tls {
             }
         };
     }
+}
+
+/// Whether no certificate was found for the name that the client asks for.
+fn is_unknown_name(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::General(text) if text.contains("no server certificate chain"))
 }
 
 impl Drop for Tls {
@@ -463,9 +499,13 @@ impl Work<'_, '_> {
             }
             ConnectionState::WriteTraffic(traffic) => self.send(traffic),
             ConnectionState::BlockedHandshake => Ok(Step::Wait),
-            ConnectionState::PeerClosed | ConnectionState::Closed => match self.goal {
+            ConnectionState::PeerClosed => Ok(Step::Closed),
+            ConnectionState::Closed => match self.goal {
                 Goal::Read(_) => Ok(Step::Closed),
-                _ => Ok(Step::Again),
+                Goal::Write(..) => {
+                    Err(rustls::Error::General("written after the close".to_owned()))
+                }
+                Goal::Close => Ok(Step::Done),
             },
             // Early data is not offered; further states are not known.
             _ => Err(rustls::Error::HandshakeNotComplete),

@@ -34,6 +34,9 @@ use std::time::Duration;
 const SMALL_PIECE: usize = 8 << 10;
 /// Pieces that one direction moves before others get their turn.
 const PIECES_MAX: u32 = 16;
+/// How long a backend may still speak that was told of a drain, and how much of it is heard.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_BYTES_MAX: usize = 1 << 20;
 
 /// One side of a tunnel.
 #[derive(Debug)]
@@ -110,6 +113,8 @@ pub(super) async fn tunnel(
             upward.close = Some(close_frame(CloseCode::GoingAway, Some(key)));
             downward.close = Some(close_frame(CloseCode::ServiceRestart, None));
             first = Some(Why::Drained);
+            // What the timer waited for has come: that is no silence.
+            terms.timer.set_at(terms.deadline_ms());
         }
         let from_client = upward.poll(cx, down.transport, up.transport, terms.buffers);
         let from_backend = downward.poll(cx, up.transport, down.transport, terms.buffers);
@@ -145,15 +150,10 @@ pub(super) async fn tunnel(
     .await;
     upward.let_go();
     downward.let_go();
-    match why {
-        Why::ClientReset => up.transport.reset_on_close(),
-        Why::BackendReset => down.transport.reset_on_close(),
-        Why::TooLong => {
-            up.transport.reset_on_close();
-            down.transport.reset_on_close();
-        }
-        Why::ClosedByClient | Why::ClosedByBackend | Why::Idle | Why::Drained => {}
+    if why == Why::Drained {
+        hear_out(up.transport, terms).await;
     }
+    pass_on(why, down.transport, up.transport);
     Ended {
         sent_up: upward.sent,
         sent_down: downward.sent,
@@ -165,6 +165,37 @@ impl Terms<'_> {
     fn deadline_ms(&self) -> u64 {
         self.timer.deadline_after(self.idle).min(self.until_ms)
     }
+}
+
+/// Makes a cut one to the other side as well.
+fn pass_on(why: Why, down: &mut Transport, up: &mut Transport) {
+    match why {
+        Why::ClientReset => up.reset_on_close(),
+        Why::BackendReset => down.reset_on_close(),
+        Why::TooLong => {
+            up.reset_on_close();
+            down.reset_on_close();
+        }
+        Why::ClosedByClient | Why::ClosedByBackend | Why::Idle | Why::Drained => {}
+    }
+}
+
+/// Reads and drops what the backend still says to its close: to close with bytes unread would be a reset, by which
+/// it can lose the close.
+async fn hear_out(up: &mut Transport, terms: &Terms<'_>) {
+    terms.timer.set(LAST_WORDS);
+    let mut left = LAST_BYTES_MAX;
+    let mut buffer = terms.buffers.small();
+    std::future::poll_fn(|cx| {
+        while left > 0 && !terms.timer.poll_expired(cx) {
+            match ready!(up.poll_read(cx, buffer.room())) {
+                Ok(count @ 1..) => left = left.saturating_sub(count),
+                Ok(_) | Err(_) => break,
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Ready when a drain begins that the tunnel has a part in.
@@ -196,7 +227,7 @@ impl Leave {
         let at_ms = match (self.at_ms, terms.websocket) {
             (Some(at_ms), _) => at_ms,
             (None, Some(worker)) if drain.poll(cx).is_ready() => {
-                let at_ms = terms.timer.now_ms() + worker.leave_after_ms();
+                let at_ms = worker.leave_at_ms();
                 self.at_ms = Some(at_ms);
                 terms.timer.set_at(terms.deadline_ms().min(at_ms));
                 at_ms

@@ -58,9 +58,14 @@ pub(super) enum Progress {
 }
 
 impl Upload {
-    pub(super) fn new(plan: &Plan, keep_max: usize, content_max: Option<u64>) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        down: &Downstream,
+        keep_max: usize,
+        content_max: Option<u64>,
+    ) -> Self {
         Self {
-            body: Body::new(plan.framing),
+            body: Body::new(plan.framing).refusing(&down.listener.reserved_headers),
             checked: 0,
             sent: 0,
             head_sent: 0,

@@ -61,6 +61,8 @@ struct Known {
     shared: Vec<Shared>,
     /// Somebody opens one: who else wants one waits for it.
     opening: Option<Rc<Notify>>,
+    /// It speaks HTTP/1.1 where it could have chosen.
+    is_private: bool,
     counted: BackendCounter,
 }
 
@@ -139,6 +141,18 @@ impl Upstreams {
         })
     }
 
+    /// Whether the backend's last connection was one that cannot be shared, by the backend's own choice.
+    pub(super) fn is_private(&self, pool: &Pool, backend: &Backend) -> bool {
+        let mut backends = self.backends.borrow_mut();
+        self.known(&mut backends, pool, backend).is_private
+    }
+
+    /// Notes what the backend has chosen.
+    pub(super) fn note_private(&self, pool: &Pool, backend: &Backend, is_private: bool) {
+        let mut backends = self.backends.borrow_mut();
+        self.known(&mut backends, pool, backend).is_private = is_private;
+    }
+
     /// Keeps a connection that requests share.
     pub(super) fn share(&self, shared: Shared, pool: &Pool, backend: &Backend) {
         let mut backends = self.backends.borrow_mut();
@@ -192,6 +206,7 @@ impl Upstreams {
             idle: Vec::new(),
             shared: Vec::new(),
             opening: None,
+            is_private: false,
             counted: self.metrics.backend(self.worker, &pool.name, backend.key()),
         })
     }
@@ -350,6 +365,13 @@ pub(super) async fn secure(
             Err(Reason::TlsFailed)
         }
     }
+}
+
+/// A backend that is to speak HTTP/2 did not agree to it.
+pub(super) fn say_no_http2(backend: &Backend) {
+    let error =
+        io::Error::other("it did not choose `h2` by ALPN, and the pool's `protocol` is \"http2\"");
+    say_tls_failed(backend, &error);
 }
 
 fn say_tls_failed(backend: &Backend, error: &io::Error) {

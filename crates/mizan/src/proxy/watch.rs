@@ -35,6 +35,9 @@ impl Watch {
             return (down.timer.now_ms() >= until).then_some(Reason::ClientGone);
         }
         if self.is_full {
+            if down.transport.poll_gone(cx).is_ready() {
+                return Some(Reason::ClientGone);
+            }
             return self.look_at_hang_up(down);
         }
         loop {

@@ -143,7 +143,8 @@ pub(super) struct Worker {
     pub(super) descriptors_freed: tokio::sync::Notify,
     /// Wakes what a drain ends before its deadline.
     drain_begun: tokio::sync::Notify,
-    is_drain_told: Cell<bool>,
+    /// When they were woken, in ms of the wheel.
+    drain_told_ms: Cell<Option<u64>>,
 }
 
 impl Worker {
@@ -227,7 +228,8 @@ impl Worker {
             log.flush();
         }
         self.upstreams.sweep(self.wheel.now_ms());
-        if self.is_closing() && !self.is_drain_told.replace(true) {
+        if self.is_closing() && self.drain_told_ms.get().is_none() {
+            self.drain_told_ms.set(Some(self.wheel.now_ms()));
             self.drain_begun.notify_waiters();
         }
     }
@@ -242,12 +244,14 @@ impl Worker {
         }
     }
 
-    /// When something that a drain ends is to end, in ms after its begin: at random within most of its deadline, so
-    /// that clients do not all come back at once.
-    pub(super) fn leave_after_ms(&self) -> u64 {
+    /// When something that a drain ends is to end, in ms of the wheel: at random within what is left of most of the
+    /// drain's deadline, so that clients do not all come back at once.
+    pub(super) fn leave_at_ms(&self) -> u64 {
         let deadline = self.in_force().snapshot.settings.drain.deadline;
-        let part = (clock::random() >> 11) as f64 / (1u64 << 53) as f64;
-        deadline.mul_f64(part * LEAVE_SHARE).as_millis() as u64
+        let now_ms = self.wheel.now_ms();
+        let begun_ms = self.drain_told_ms.get().unwrap_or(now_ms);
+        let last_ms = begun_ms + deadline.mul_f64(LEAVE_SHARE).as_millis() as u64;
+        now_ms + clock::random() % (last_ms.saturating_sub(now_ms) + 1)
     }
 }
 
@@ -295,7 +299,7 @@ pub fn run(
         listening: RefCell::default(),
         descriptors_freed: tokio::sync::Notify::new(),
         drain_begun: tokio::sync::Notify::new(),
-        is_drain_told: Cell::new(false),
+        drain_told_ms: Cell::new(None),
         shared,
     });
     runtime.block_on(drive(worker, mailbox));

@@ -59,10 +59,15 @@ pub struct Listener {
     pub backlog: u32,
     /// Client connections at once; more are left in the accept queue (default 100,000).
     pub connections_max: usize,
+    /// Of one address, an IPv6 one by its first 64 bits; more are closed at once. `None`: unlimited (default).
+    pub connections_per_address_max: Option<usize>,
     /// Who may connect.
     pub networks: Networks,
-    /// Peers whose `X-Forwarded-*`, `Forwarded` and `X-Request-Id` are believed; empty: nobody's.
+    /// Peers whose `X-Forwarded-*` and `Forwarded` are believed; empty: nobody's.
     pub trusted: Vec<IpNet>,
+    /// How many proxies stand in front whose addresses are not known; each adds an entry to `X-Forwarded-For`. Their
+    /// fields are believed of every peer. 0: none (default).
+    pub trusted_depth: u32,
     /// Limits on a request's head.
     pub limits: HeadLimits,
     /// Largest request body in bytes; `None` is unlimited (default).
@@ -99,7 +104,7 @@ pub struct Http2 {
     pub streams_max: u32,
     /// What a client may send on one stream before it is read (default 256 KiB).
     pub window_bytes: u32,
-    /// The same for a whole connection (default 1 MiB).
+    /// The same for a whole connection (default 8 MiB).
     pub connection_window_bytes: u32,
     /// Streams that the client has reset and that are still being put away; beyond, the connection is closed (default
     /// 20; CVE-2023-44487).
@@ -137,7 +142,7 @@ impl Default for Http2 {
             enabled: true,
             streams_max: 128,
             window_bytes: 256 << 10,
-            connection_window_bytes: 1 << 20,
+            connection_window_bytes: 8 << 20,
             resets_pending_max: 20,
             resets_per_second_max: 100,
             age_max: Duration::ZERO,

@@ -72,19 +72,27 @@ pub enum Protocol {
 /// HTTP/2 with backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http2Upstream {
-    /// What a backend may send on one stream before it is read (default 256 KiB).
+    /// What a backend may send on one stream before it is read (default 128 KiB).
     pub window_bytes: u32,
-    /// The same for a whole connection (default 1 MiB).
+    /// The same for a whole connection (default 16 MiB).
     pub connection_window_bytes: u32,
     /// Whether backends with open streams still live.
     pub ping: Ping,
 }
 
+impl Http2Upstream {
+    /// Streams at once on a connection: so many that each has its whole window of it, for those whose clients do not
+    /// read keep theirs full.
+    pub fn streams_max(&self) -> usize {
+        (self.connection_window_bytes / self.window_bytes.max(1)).max(1) as usize
+    }
+}
+
 impl Default for Http2Upstream {
     fn default() -> Self {
         Self {
-            window_bytes: 256 << 10,
-            connection_window_bytes: 1 << 20,
+            window_bytes: 128 << 10,
+            connection_window_bytes: 16 << 20,
             ping: Ping::default(),
         }
     }
@@ -288,6 +296,13 @@ pub enum ProxyVersion {
 pub enum ProbeKind {
     /// A TCP (or Unix) connect.
     Tcp,
+    /// A call of `grpc.health.v1.Health/Check`, which passes if the answer is `SERVING`.
+    Grpc {
+        /// Whose health is asked for; "" is the whole server's.
+        service: String,
+        /// `:authority`; the backend's address if not given.
+        host: Option<String>,
+    },
     /// `GET path`.
     Http {
         /// Origin-form target.

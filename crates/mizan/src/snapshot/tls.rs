@@ -23,8 +23,7 @@ pub struct ServerTls {
     /// What is shown to clients, in the order of the file.
     pub certificates: Vec<Certificate>,
     /// Whether a client that asks for a name that no certificate holds is refused (default: it gets the first one).
-    /// rustls refuses it with the alert `access_denied` and the error "no server certificate chain resolved"; RFC 6066
-    /// §3 wants `unrecognized_name`.
+    /// The alert is `unrecognized_name` (RFC 6066 §3).
     pub strict_sni: bool,
     /// Whether clients show certificates; `None`: they are not asked.
     pub client_auth: Option<ClientAuth>,

@@ -83,6 +83,8 @@ labels! {
     ConnectionRefusal {
         /// The listener's allow or deny list.
         Network = "network",
+        /// The listener's `connections_per_address_max`.
+        Address = "address",
         /// The listener's `connections_max`.
         Limit = "limit",
         /// The process ran out of descriptors or memory.

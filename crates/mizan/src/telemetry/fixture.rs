@@ -60,9 +60,11 @@ fn listener(name: &str, index: usize) -> Listener {
         bind: Bind::Tcp(([127, 0, 0, 1], 8000).into()),
         mode: None,
         backlog: 4096,
+        connections_per_address_max: None,
         connections_max: 100_000,
         networks: Networks::default(),
         trusted: Vec::new(),
+        trusted_depth: 0,
         limits: HeadLimits {
             head_bytes_max: 32 * 1024,
             headers_max: 100,

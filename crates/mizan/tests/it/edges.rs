@@ -3,9 +3,11 @@
 use crate::support::*;
 use rustix::process::Signal;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
 fn a_listener_on_all_ipv6_addresses_takes_ipv4_too_and_a_backend_may_be_ipv6() {
@@ -207,4 +209,42 @@ fn a_second_instance_on_the_same_port_does_not_start() {
         "{said}"
     );
     assert_eq!(first.get("/").status, 200);
+}
+
+#[test]
+fn an_address_has_no_more_connections_than_it_may_and_others_have_theirs() {
+    let backend = Backend::healthy("a");
+    let keys = "connections_per_address_max = 3";
+    let mizan = Mizan::start(&config(keys, "", &[backend.address()]));
+    let mut held: Vec<Client> = (0..3).map(|_| mizan.client()).collect();
+    for client in &mut held {
+        assert_eq!(client.get("/").status, 200);
+    }
+    // Closed at once, and said so.
+    let refused = || mizan.metric("mizan_connections_refused_total", "cause=\"address\"");
+    let mut fourth = mizan.client();
+    fourth.send(GET);
+    assert!(fourth.try_read("GET").is_err());
+    assert_eq!(refused(), 1.0);
+    assert!(mizan.log().contains("connections_per_address_max"));
+    // Another address of the loopback is another client.
+    let other = std::net::SocketAddr::from(([127, 0, 0, 2], 0));
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.expect("a socket");
+    socket
+        .bind(&other.into())
+        .expect("the loopback is a network");
+    socket.connect(&mizan.address().into()).expect("it listens");
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(GET.as_bytes()).expect("it is open");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    // Who goes makes room.
+    held.pop();
+    eventually(PATIENCE, "its place is free", || {
+        let mut client = mizan.client();
+        client.send(GET);
+        client.try_read("GET").is_ok()
+    });
 }

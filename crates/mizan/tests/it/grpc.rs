@@ -331,6 +331,35 @@ fn a_deadline_is_kept_and_not_held_against_the_backend() {
 }
 
 #[test]
+fn a_deadline_that_passes_in_mid_stream_cancels_the_call_and_blames_nobody() {
+    let backend = H2Backend::start(|mut call| async move {
+        let mut sending = call.respond.send_response(head(), false)?;
+        send(&mut sending, message(b"a part")).await?;
+        let reason = std::future::poll_fn(|cx| sending.poll_reset(cx)).await?;
+        assert_eq!(reason, h2::Reason::CANCEL);
+        call.note(reason);
+        Ok(())
+    });
+    let (mizan, client) = started(&backend);
+    for number in 1..=8 {
+        let ask = call("/").field("grpc-timeout", "100m");
+        let (response, _sending) = run(client.begin(&ask)).expect("it is sent");
+        let mut messages = Messages::new(run(response).expect("a head").into_body());
+        let part = run(messages.next()).expect("a message").expect("one");
+        assert_eq!(part[..], *b"a part");
+        assert!(run(messages.next()).is_err(), "the call goes on");
+        eventually(PATIENCE, "the backend hears of it", || {
+            backend.resets().len() == number
+        });
+    }
+    assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 0.0);
+    assert_eq!(
+        mizan.metric("mizan_grpc_calls_total", "code=\"DEADLINE_EXCEEDED\""),
+        8.0
+    );
+}
+
+#[test]
 fn five_calls_unavailable_eject_a_backend_and_not_found_does_not() {
     let backends = [backend(), backend()];
     let pool = "protocol = \"http2\"\npolicy = \"round_robin\"\nejection = { failures = 5, time = \"300s\" }";

@@ -17,6 +17,7 @@ fn a_get_is_the_same_in_all_pairings() {
         assert_eq!(seen.all("accept"), ["text/html;q=0.5, */*"]);
         assert_eq!(seen.all("x-forwarded-proto"), [way.scheme()]);
         assert_eq!(seen.all("x-forwarded-host"), [kind]);
+        assert_eq!(seen.all("via"), [way.via()], "{way:?} {kind}");
     });
 }
 
@@ -223,7 +224,7 @@ fn requests_of_one_connection_are_spread_over_the_backends() {
     let answers = run(async {
         let asked = (0..300).map(|_| client.ask(Ask::get("/")));
         let mut answers = Vec::new();
-        for asked in asked.map(|asked| Box::pin(asked)) {
+        for asked in asked.map(Box::pin) {
             answers.push(asked.await.expect("an answer"));
         }
         answers
@@ -266,4 +267,51 @@ fn streams_of_one_connection_do_not_wait_for_each_other() {
         "{} connections",
         backend.connections()
     );
+}
+
+#[test]
+fn an_answer_that_only_its_connection_ends_is_whole_and_one_that_is_cut_is_not() {
+    let backend = Backend::start(|exchange| {
+        exchange.body()?;
+        match exchange.target() {
+            "/ends" => exchange.send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwhole")?,
+            "/chunk" => exchange
+                .send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")?,
+            _ => exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello")?,
+        }
+        Ok(Next::Close)
+    });
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let client = H2Client::connect(mizan.address());
+    let whole = client.get("/ends");
+    assert_eq!(
+        (whole.text(), whole.field("connection")),
+        ("whole".to_owned(), None)
+    );
+    for path in ["/chunk", "/length"] {
+        let error = run(client.ask(Ask::get(path))).expect_err("it was cut");
+        assert!(error.is_reset(), "{path}: {error:?}");
+    }
+    assert_eq!(client.get("/ends").status, 200);
+}
+
+#[test]
+fn what_belongs_to_the_backends_connection_reaches_no_client() {
+    let backend = Backend::start(|exchange| {
+        exchange.send("HTTP/1.1 200 OK\r\nConnection: x-mine, keep-alive\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok")?;
+        Ok(Next::Keep)
+    });
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let answer = H2Client::connect(mizan.address()).get("/");
+    assert_eq!((answer.status, answer.text()), (200, "ok".to_owned()));
+    for name in [
+        "connection",
+        "x-mine",
+        "keep-alive",
+        "proxy-connection",
+        "upgrade",
+    ] {
+        assert_eq!(answer.field(name), None, "{name}");
+    }
+    assert_eq!(answer.field("x-kept"), Some("1"));
 }

@@ -1,5 +1,6 @@
 //! Backends of HTTP/2 that refuse, go away, die, freeze or take few streams; and clients that leave them.
 
+use crate::support::frames::{self, Frames};
 use crate::support::h2_client::RUNTIME;
 use crate::support::*;
 use h2::Reason;
@@ -76,21 +77,63 @@ fn no_request_fails_when_backends_go_away_under_load() {
     let backends = [H2Backend::healthy("a"), H2Backend::healthy("b")];
     let addresses = backends.each_ref().map(H2Backend::address);
     let mizan = Mizan::start(&config("", POOL, &addresses));
-    let stop = Arc::new(Stop::default());
-    let stopped = Arc::clone(&stop);
     let failed = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while stopped.pace(Duration::from_millis(20)) {
-                backends.iter().for_each(H2Backend::go_away);
+        let asking = scope.spawn(|| ask_many(&mizan, 2_000, 8, &Ask::post("/", "hello")));
+        for backend in backends.iter().cycle() {
+            let seen = backend.requests();
+            eventually(PATIENCE, "the load gets on", || {
+                backend.requests() > seen + 10 || asking.is_finished()
+            });
+            if asking.is_finished() {
+                break;
             }
-        });
-        let failed = ask_many(&mizan, 2_000, 8, &Ask::post("/", "hello"));
-        stop.stop();
-        failed
+            backend.go_away();
+        }
+        asking.join().expect("it does not panic")
     });
     assert_eq!(failed, [""; 0]);
     let opened: usize = backends.iter().map(H2Backend::connections).sum();
     assert!(opened > 10, "only {opened} connections: nobody went away");
+}
+
+/// A backend that says GOAWAY to each request it sees and closes, naming this stream as the last that it served;
+/// and how many requests it has seen.
+fn leaving(last: u32) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let Ok(mut frames) = Frames::accept(stream) else {
+                continue;
+            };
+            let is_end = |frame: &frames::Frame| frame.kind == frames::DATA && frame.flags & 1 == 1;
+            if frames.until(is_end).is_some() {
+                count.fetch_add(1, Ordering::SeqCst);
+                let goaway = [last.to_be_bytes(), 0u32.to_be_bytes()].concat();
+                frames.send(frames::GOAWAY, 0, 0, &goaway);
+            }
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn a_request_that_a_backend_had_begun_when_it_went_away_is_not_repeated() {
+    let sound = H2Backend::healthy("sound");
+    for (last, statuses) in [(0, [200; 4]), (1, [502, 200, 502, 200])] {
+        let (address, seen) = leaving(last);
+        let mizan = Mizan::start(&config("", POOL, &[address, sound.address()]));
+        let client = H2Client::connect(mizan.address());
+        let mut got = [0; 4].map(|_: u16| client.exchange(Ask::post("/", "hello")).status);
+        got.sort_unstable();
+        let mut statuses = statuses;
+        statuses.sort_unstable();
+        assert_eq!(got, statuses, "last stream {last}");
+        let seen = seen.load(Ordering::SeqCst);
+        assert!(seen == 2 || (last == 0 && seen > 0), "{seen} seen");
+    }
 }
 
 #[test]
@@ -281,4 +324,48 @@ fn an_early_answer_ends_an_upload_and_the_connection_lives() {
     }
     backend.set_script(Call::serve);
     assert_eq!(client.get("/").status, 200);
+}
+
+#[test]
+fn a_shared_connection_is_closed_after_its_idle_time() {
+    let backend = H2Backend::healthy("a");
+    let pool = format!("{POOL}\nkeepalive = {{ idle_timeout = \"500ms\" }}");
+    let mizan = Mizan::start(&config("", &pool, &[backend.address()]));
+    let client = H2Client::connect(mizan.address());
+    assert_eq!(client.get("/").status, 200);
+    eventually(PATIENCE, "it is closed", || backend.open() == 0);
+    assert_eq!(client.get("/").status, 200);
+}
+
+#[test]
+fn a_slow_backend_of_http2_is_a_504_and_its_stream_is_cancelled() {
+    let backend = H2Backend::start(Call::hang);
+    let pool = format!(
+        "{POOL}\ntimeouts = {{ response_header = \"200ms\" }}\nretry = {{ tries_max = 1 }}"
+    );
+    let mizan = Mizan::start(&config("", &pool, &[backend.address()]));
+    let client = H2Client::connect(mizan.address());
+    let answer = client.get("/");
+    assert_eq!(
+        (answer.status, answer.text()),
+        (504, "504 Gateway Timeout: response_timeout\n".to_owned())
+    );
+    eventually(PATIENCE, "the backend hears of it", || {
+        backend.resets() == [Reason::CANCEL]
+    });
+    backend.set_script(Call::serve);
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(
+        backend.connections(),
+        1,
+        "the connection was closed over one slow stream"
+    );
+}
+
+#[test]
+fn a_backend_that_answers_in_http1_is_a_502() {
+    let backend = Backend::healthy("one");
+    let mizan = Mizan::start(&config("", POOL, &[backend.address()]));
+    let answer = mizan.get("/");
+    assert_eq!(answer.status, 502, "{}", answer.text());
 }

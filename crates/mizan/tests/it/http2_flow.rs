@@ -80,7 +80,7 @@ fn a_hundred_downloads_that_nobody_reads_cost_little_memory() {
     // No window beyond what each stream begins with, and that is nothing.
     let mut client = Frames::open(mizan.address(), &frames::setting(4, 0));
     for number in 0..100 {
-        let host = if number % 2 == 0 {
+        let host = if number % 4 == 0 {
             "one.example"
         } else {
             "two.example"
@@ -185,4 +185,106 @@ fn an_upload_that_the_backend_does_not_read_stalls_the_client_and_costs_little()
     eventually(PATIENCE, "the backend hears of it", || {
         backend.resets().len() == 50
     });
+}
+
+#[test]
+fn clients_that_do_not_read_hold_up_nobody_else_at_the_same_backend() {
+    let backend = H2Backend::start(|mut call| async move {
+        if call.head.uri.path() != "/endless" {
+            return call.serve().await;
+        }
+        let mut sending = call.respond.send_response(Response::new(()), false)?;
+        loop {
+            send_part(&mut sending, &[b'x'; 16 << 10]).await?;
+        }
+    });
+    let text = format!(
+        "workers = 1\n{}",
+        config(
+            "min_rate = { download = \"0\" }",
+            "protocol = \"http2\"",
+            &[backend.address()]
+        )
+    );
+    let mizan = Mizan::start(&text);
+    let mut stalled = Frames::open(mizan.address(), &frames::setting(4, 0));
+    for number in 0..100 {
+        stalled.get(2 * number + 1, "/endless");
+    }
+    for _ in 0..100 {
+        stalled
+            .until(|frame| frame.kind == HEADERS)
+            .expect("a head");
+    }
+    let client = H2Client::connect(mizan.address());
+    for _ in 0..5 {
+        let body = vec![b'x'; 500_000];
+        assert_eq!(client.get("/bytes/500000").body.len(), 500_000);
+        assert_eq!(
+            client.exchange(Ask::post("/", body)).text(),
+            "backend:500000"
+        );
+    }
+}
+
+#[test]
+fn an_upload_that_drips_is_cut_by_the_minimum_rate_and_its_connection_lives() {
+    let backend = H2Backend::healthy("a");
+    let listener = "min_rate = { upload = \"10KiB\", grace = \"300ms\" }";
+    let mizan = Mizan::start(&config(
+        listener,
+        "protocol = \"http2\"",
+        &[backend.address()],
+    ));
+    let mut client = Frames::open(mizan.address(), &[]);
+    client.head(1, 0, &frames::request("POST", "/"));
+    for _ in 0..20 {
+        client.send(frames::DATA, 0, 1, b"a drop");
+        pass(Duration::from_millis(50));
+    }
+    assert_eq!(client.fate(1), Fate::Status(408));
+    client.get(3, "/");
+    assert!(matches!(client.fate(3), Fate::Status(_)));
+    eventually(PATIENCE, "its place is given back", || {
+        mizan.in_flight() == 0
+    });
+}
+
+#[test]
+fn small_frames_that_came_together_leave_together() {
+    const COUNT: usize = 400;
+    let counts = Arc::new(std::sync::Mutex::new((0, 0)));
+    let counted = Arc::clone(&counts);
+    let backend = H2Backend::start(move |mut call| {
+        let counts = Arc::clone(&counted);
+        async move {
+            while let Some(data) = call.frames.data().await {
+                let data = data?;
+                call.frames.flow_control().release_capacity(data.len())?;
+                let mut counts = locked(&counts);
+                (counts.0, counts.1) = (counts.0 + 1, counts.1 + data.len());
+            }
+            call.answer(b"ok").await
+        }
+    });
+    let mizan = Mizan::start(&config("", "protocol = \"http2\"", &[backend.address()]));
+    let mut client = Frames::open(mizan.address(), &[]);
+    let mut bytes = frames::frame(
+        HEADERS,
+        frames::END_HEADERS,
+        1,
+        &frames::block(&frames::request("POST", "/")),
+    );
+    for _ in 0..COUNT {
+        bytes.extend(frames::frame(frames::DATA, 0, 1, b"x"));
+    }
+    bytes.extend(frames::frame(frames::DATA, frames::END_STREAM, 1, b""));
+    client.raw(&bytes);
+    // More than a backend of this library takes at a time, one by one.
+    assert_eq!(client.fate(1), Fate::Status(200));
+    let (frames, length) = *locked(&counts);
+    assert!(
+        length == COUNT && frames < COUNT / 4,
+        "{frames} frames of {length}"
+    );
 }

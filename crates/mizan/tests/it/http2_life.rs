@@ -283,6 +283,19 @@ fn an_idle_connection_is_closed_after_its_time_and_told_so() {
 }
 
 #[test]
+fn a_connection_with_short_requests_now_and_then_is_not_idle() {
+    let backend = H2Backend::healthy("a");
+    let listener = "timeouts = { idle = \"1s\" }";
+    let mizan = Mizan::start(&config(listener, POOL, &[backend.address()]));
+    let client = H2Client::connect(mizan.address());
+    for _ in 0..25 {
+        assert_eq!(client.get("/").status, 200);
+        pass(Duration::from_millis(100));
+    }
+    assert!(!client.is_over(), "closed as idle");
+}
+
+#[test]
 fn a_client_that_answers_no_ping_while_it_waits_is_cut() {
     let (backend, _held) = holding();
     let listener = "http2_limits = { ping_interval = \"1s\", ping_timeout = \"1s\" }";
@@ -295,4 +308,21 @@ fn a_client_that_answers_no_ping_while_it_waits_is_cut() {
     eventually(PATIENCE, "its place is given back", || {
         mizan.in_flight() == 0
     });
+}
+
+#[test]
+fn no_request_fails_when_mizan_drains_under_load() {
+    let backends = [H2Backend::healthy("a"), H2Backend::healthy("b")];
+    let addresses = backends.each_ref().map(H2Backend::address);
+    let mut mizan = Mizan::start(&config("", POOL, &addresses));
+    let crowd = Crowd::start(&mizan, 4);
+    crowd.wait_for(200);
+    mizan.signal(Signal::TERM);
+    assert!(mizan.wait(PATIENCE).success());
+    let failed: Vec<_> = crowd.stop();
+    let failed: Vec<_> = failed
+        .iter()
+        .filter(|failed| !failed.starts_with("connect"))
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
 }

@@ -181,6 +181,21 @@ fn a_path_that_is_not_one_is_refused() {
     assert_eq!(backend.requests(), 1);
 }
 
+/// HTTP/1.1 refuses it; the library of HTTP/2 has cut it off before anybody here can see it.
+#[test]
+fn a_fragment_reaches_no_backend() {
+    let (backend, mizan) = started();
+    for (path, line) in [("/a#b", "GET /a HTTP/1.1"), ("/a?b#c", "GET /a?b HTTP/1.1")] {
+        let fate = fate(&mizan, &frames::request("GET", path), None);
+        let last = backend.recorded().pop().unwrap_or_default();
+        let is_whole = fate == Fate::Status(200) && last.starts_with(line);
+        assert!(
+            is_refused(fate) || is_whole,
+            "{path:?} came to {fate:?}: {last}"
+        );
+    }
+}
+
 #[test]
 fn pseudo_fields_that_are_missing_unknown_or_late_are_refused() {
     let (backend, mizan) = started();
@@ -239,6 +254,34 @@ fn trailers_cannot_say_what_only_a_head_may() {
             );
         }
     }
+}
+
+#[test]
+fn what_http2_cannot_carry_is_the_clients_fault_and_not_the_backends() {
+    let backends = [H2Backend::healthy("a"), H2Backend::healthy("b")];
+    let addresses = backends.each_ref().map(H2Backend::address);
+    let mizan = Mizan::start(&config("", "protocol = \"http2\"", &addresses));
+    for _ in 0..5 {
+        for (target, host) in [
+            ("/a<b>", "a"),
+            ("/a`b", "a"),
+            ("/?\"a\"", "a"),
+            ("/", "a%20b"),
+        ] {
+            let mut client = mizan.client();
+            let answer = client.exchange(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let said = (answer.status, answer.text());
+            assert_eq!(
+                said,
+                (400, "400 Bad Request: target\n".to_owned()),
+                "{target}"
+            );
+        }
+    }
+    assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 0.0);
+    assert_eq!(mizan.metric("mizan_pool_backends_usable", ""), 2.0);
+    let odd = "GET / HTTP/1.1\r\nHost: a\r\nTE: gzip;q=0.5, trailers\r\nConnection: TE, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nProxy-Connection: close\r\n\r\n";
+    assert_eq!(mizan.client().exchange(odd).status, 200);
 }
 
 #[test]

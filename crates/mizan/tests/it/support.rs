@@ -15,6 +15,7 @@
 //! | [`h2_backend`] | a scripted backend of HTTP/2 |
 //! | [`frames`] | HTTP/2 frame by frame, for clients that misbehave |
 //! | [`pairs`] | four ways to ask and four kinds of backends at once |
+//! | [`websocket`] | WebSockets by hand: frames, a client, backends that echo |
 //! | [`tls`] | certificates, and relays that put TLS around either side |
 
 pub(crate) mod backend;
@@ -31,6 +32,7 @@ pub(crate) mod pki;
 pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod tls;
+pub(crate) mod websocket;
 pub(crate) mod wire;
 
 pub(crate) use backend::{Backend, Exchange, Next};
@@ -38,7 +40,7 @@ pub(crate) use client::Client;
 pub(crate) use datagrams::{LONGEST, UdpBackend, UdpClient, named};
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use h2_backend::{Call, H2Backend};
-pub(crate) use h2_client::{Answer, Ask, H2Client, run, within};
+pub(crate) use h2_client::{Ask, H2Client, run};
 pub(crate) use load::{Fate, Load, Plan};
 pub(crate) use mizan::{Mizan, config, full_pipe, pass, pool_of};
 pub(crate) use pairs::{KINDS, Pairs};
@@ -46,6 +48,7 @@ pub(crate) use pki::{Pki, ask_secured};
 pub(crate) use process::ProcessBackend;
 pub(crate) use raw::RawBackend;
 pub(crate) use tls::{Authority, Relay};
+pub(crate) use websocket::{Frame, WebSocket};
 pub(crate) use wire::How;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

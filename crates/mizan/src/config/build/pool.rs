@@ -220,6 +220,11 @@ fn health_check(
 ) -> Option<HealthCheck> {
     let kind = if from.tcp {
         ProbeKind::Tcp
+    } else if let Some(service) = &from.grpc {
+        ProbeKind::Grpc {
+            service: service.clone(),
+            host: from.host.as_ref().map(|host| host.value.0.clone()),
+        }
     } else {
         let expect = from.expect.as_ref().map_or(vec![PASSING], |expect| {
             let range = |statuses: &Statuses| match statuses {

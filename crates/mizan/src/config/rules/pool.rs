@@ -2,7 +2,7 @@
 
 use super::Seen;
 use crate::config::report::Cx;
-use crate::config::schema::{BackendEntry, File, Health, Policy, Pool};
+use crate::config::schema::{BackendEntry, File, Health, Policy, Pool, Protocol};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::Bind;
@@ -30,8 +30,18 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         let at = pools.key(name);
         policy(cx, pool, &at);
         backends(cx, pool, &own, &at);
+        let windows = &pool.http2_limits;
+        if windows.window.value > windows.connection_window.value {
+            let at = at.key("http2_limits");
+            super::windows(
+                cx,
+                &at.key("window"),
+                &windows.window.text,
+                &windows.connection_window.text,
+            );
+        }
         if let Some(health) = &pool.health {
-            probe(cx, health, &at.key("health"));
+            probe(cx, pool, health, &at.key("health"));
         }
         numbers(cx, pool, &at);
     }
@@ -144,36 +154,48 @@ fn leads_to(address: SocketAddr, listener: SocketAddr) -> bool {
     address.port() == listener.port() && same_ip
 }
 
-fn probe(cx: &mut Cx<'_>, health: &Health, at: &At<'_>) {
-    let path_at = at.key("path");
-    let has_path = health.path.is_some() || cx.is_set(&path_at);
-    let tcp_at = at.key("tcp");
-    if has_path && health.tcp {
-        cx.error(
-            &tcp_at,
-            "contradiction",
-            "a probe is either `GET` of `path`, or `tcp`, not both",
-        );
-    } else if !has_path && !health.tcp && !cx.is_partial(at) {
-        let help = "`path = \"/healthz\"` for a request, or `tcp = true` for a connect";
-        cx.error_with(
-            at,
-            "missing_key",
-            "a health check needs to know what a probe does",
-            help,
-        );
+fn probe(cx: &mut Cx<'_>, pool: &Pool, health: &Health, at: &At<'_>) {
+    let has_path = health.path.is_some() || cx.is_set(&at.key("path"));
+    let kinds =
+        usize::from(has_path) + usize::from(health.tcp) + usize::from(health.grpc.is_some());
+    if kinds > 1 {
+        let key = if health.tcp { "tcp" } else { "grpc" };
+        let message = "a probe is one of `GET` of `path`, `tcp` and `grpc`, not two of them";
+        cx.error(&at.key(key), "contradiction", message);
+        return;
     }
-    if health.tcp && !has_path {
-        for key in ["host", "expect", "body"] {
-            let at = at.key(key);
-            if cx.is_set(&at) {
-                cx.error_with(
-                    &at,
-                    "contradiction",
-                    format!("`{key}` needs an answer, and `tcp` probes do not ask for one"),
-                    "use `path` instead of `tcp`",
-                );
-            }
+    if kinds == 0 && !cx.is_partial(at) {
+        let help = "`path = \"/healthz\"` for a request, `tcp = true` for a connect, or `grpc = \"\"` for gRPC's \
+                    health service";
+        let message = "a health check needs to know what a probe does";
+        cx.error_with(at, "missing_key", message, help);
+    }
+    if health.tcp {
+        let why = "needs an answer, and `tcp` probes do not ask for one";
+        of_a_request(cx, at, &["host", "expect", "body"], why);
+    }
+    if health.grpc.is_some() {
+        let why = "is of an ordinary request, and a `grpc` probe looks at its own answer";
+        of_a_request(cx, at, &["expect", "body"], why);
+        if pool.protocol != Protocol::Http2 {
+            let message = "gRPC is spoken over HTTP/2, and this pool does not speak it";
+            let help = "`protocol = \"http2\"` in the pool";
+            cx.error_with(&at.key("grpc"), "contradiction", message, help);
+        }
+    }
+}
+
+/// Keys that only a probe by `path` gives a meaning.
+fn of_a_request(cx: &mut Cx<'_>, at: &At<'_>, keys: &[&str], why: &str) {
+    for key in keys {
+        let at = at.key(key);
+        if cx.is_set(&at) {
+            cx.error_with(
+                &at,
+                "contradiction",
+                format!("`{key}` {why}"),
+                "use `path` instead",
+            );
         }
     }
 }

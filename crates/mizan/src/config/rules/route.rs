@@ -2,7 +2,7 @@
 
 use super::{Seen, edits, for_each};
 use crate::config::report::Cx;
-use crate::config::schema::{File, Listener, ListenerKind, Route, ValueMatch};
+use crate::config::schema::{File, Listener, ListenerKind, Protocol, Route, ValueMatch};
 use crate::config::text::{PathText, did_you_mean};
 use crate::config::tree::At;
 use crate::snapshot::route::NormalPath;
@@ -237,6 +237,7 @@ fn pools<'f>(
             cx.error(at, "unknown_name", message);
         }
     };
+    grpc_web(cx, file, route, at);
     if let Some(name) = &route.pool {
         refer(cx, name, &at.key("pool"));
     }
@@ -258,6 +259,26 @@ fn pools<'f>(
             "a split needs a weight above 0"
         };
         cx.error(&list, "bad_value", message);
+    }
+}
+
+/// gRPC needs HTTP/2 on the way to the backend.
+fn grpc_web(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
+    if !route.grpc_web {
+        return;
+    }
+    let split = route
+        .split
+        .iter()
+        .flatten()
+        .filter_map(|part| part.pool.as_ref());
+    for name in route.pool.iter().chain(split) {
+        let pool = file.pool.get(name);
+        if pool.is_some_and(|pool| pool.protocol == Protocol::Http1) {
+            let message = format!("pool `{name}` speaks HTTP/1.1, and gRPC needs HTTP/2");
+            let help = format!("`protocol = \"http2\"` in `[pool.{name}]`");
+            cx.error_with(&at.key("grpc_web"), "contradiction", message, help);
+        }
     }
 }
 

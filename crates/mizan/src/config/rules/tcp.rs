@@ -8,8 +8,9 @@ use crate::snapshot::{Bind, HashKey};
 use std::collections::BTreeSet;
 
 /// Keys of a listener that only HTTP gives a meaning.
-pub(super) const HTTP_ONLY: [&str; 11] = [
+pub(super) const HTTP_ONLY: [&str; 12] = [
     "trusted_proxies",
+    "trusted_depth",
     "body_max",
     "head_max",
     "headers_max",

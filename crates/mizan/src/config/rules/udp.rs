@@ -8,7 +8,7 @@ use crate::config::tree::At;
 use crate::snapshot::{Bind, HashKey};
 
 /// Keys of a listener that only connections give a meaning.
-const CONNECTIONS_ONLY: [&str; 2] = ["connections_max", "backlog"];
+const CONNECTIONS_ONLY: [&str; 3] = ["connections_max", "connections_per_address_max", "backlog"];
 
 /// Its time-outs of that kind.
 const CONNECTION_TIMEOUTS: [&str; 3] = ["header", "tunnel_idle", "tunnel"];

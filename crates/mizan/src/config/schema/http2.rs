@@ -19,7 +19,7 @@ pub(in super::super) struct ListenerHttp2 {
     pub(in super::super) connection_window: Text<Bytes>,
     /// Streams that a client has reset and that are still being put away; beyond, its connection is closed.
     #[schemars(range(min = 1, max = 10_000))]
-    pub(in super::super) resets_max: u32,
+    pub(in super::super) resets_pending_max: u32,
     /// Streams that a client may take back within a second before they are answered; beyond, its connection is closed.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(in super::super) resets_per_second_max: u32,
@@ -39,8 +39,8 @@ impl Default for ListenerHttp2 {
         Self {
             streams_max: 128,
             window: Text::preset("256KiB"),
-            connection_window: Text::preset("1MiB"),
-            resets_max: 20,
+            connection_window: Text::preset("8MiB"),
+            resets_pending_max: 20,
             resets_per_second_max: 100,
             age_max: Text::preset("0s"),
             ping_interval: Text::preset("30s"),
@@ -56,7 +56,8 @@ pub(in super::super) struct PoolHttp2 {
     /// What a backend may send on one stream before it is read.
     #[schemars(extend("x-minimum" = "64KiB", "x-maximum" = "16MiB"))]
     pub(in super::super) window: Text<Bytes>,
-    /// The same for a whole connection.
+    /// The same for a whole connection, which takes so many streams that each has its whole window: clients that do not
+    /// read must not hold up others. More streams are more connections.
     #[schemars(extend("x-minimum" = "64KiB", "x-maximum" = "256MiB"))]
     pub(in super::super) connection_window: Text<Bytes>,
     /// Between two pings to a backend with open streams.
@@ -70,8 +71,8 @@ pub(in super::super) struct PoolHttp2 {
 impl Default for PoolHttp2 {
     fn default() -> Self {
         Self {
-            window: Text::preset("256KiB"),
-            connection_window: Text::preset("1MiB"),
+            window: Text::preset("128KiB"),
+            connection_window: Text::preset("16MiB"),
             ping_interval: Text::preset("30s"),
             ping_timeout: Text::preset("10s"),
         }

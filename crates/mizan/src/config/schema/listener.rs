@@ -39,6 +39,10 @@ pub(in super::super) struct Listener {
     /// Client connections at once; more wait in the accept queue.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(in super::super) connections_max: usize,
+    /// Of one address, an IPv6 one by its first 64 bits: more are closed at once. Unset: unlimited, for many clients
+    /// may stand behind one address.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(in super::super) connections_per_address_max: Option<usize>,
     /// With `kind = "udp"`: sessions at once over all workers, one for each client's address and port. Datagrams of
     /// further clients are dropped until a session ends.
     #[schemars(range(min = 1, max = 10_000_000))]
@@ -47,8 +51,12 @@ pub(in super::super) struct Listener {
     pub(in super::super) allow: NetworkList,
     /// Networks that may not connect; looked at before `allow`.
     pub(in super::super) deny: NetworkList,
-    /// Peers whose `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are believed; empty: nobody's.
+    /// Peers whose `Forwarded` and `X-Forwarded-*` are believed; empty: nobody's.
     pub(in super::super) trusted_proxies: NetworkList,
+    /// How many proxies stand in front whose addresses are not known: the client is that many entries of
+    /// `X-Forwarded-For` from the right. Every peer is believed then, so nobody else may reach the listener.
+    #[schemars(range(min = 0, max = 16))]
+    pub(in super::super) trusted_depth: u32,
     /// Largest request body, or `unlimited`: 413 beyond.
     pub(in super::super) body_max: Text<BytesOrUnlimited>,
     /// Largest request head: 431 beyond.
@@ -92,10 +100,12 @@ impl Default for Listener {
             mode: None,
             backlog: 4096,
             connections_max: 100_000,
+            connections_per_address_max: None,
             sessions_max: 10_000,
             allow: Vec::new(),
             deny: Vec::new(),
             trusted_proxies: Vec::new(),
+            trusted_depth: 0,
             body_max: Text::preset("unlimited"),
             head_max: Text::preset("32KiB"),
             headers_max: 100,

@@ -160,6 +160,10 @@ pub(in super::super) struct Health {
     pub(in super::super) path: Option<String>,
     /// A probe is a connect.
     pub(in super::super) tcp: bool,
+    /// A probe asks gRPC's health service how this service is; `""`: the whole server. For pools with
+    /// `protocol = "http2"`.
+    #[schemars(length(max = 127))]
+    pub(in super::super) grpc: Option<String>,
     /// The `Host` header of a probe; unset: the backend's address.
     pub(in super::super) host: Option<Text<HeaderValue>>,
     /// Statuses that pass: a number, a range or a list of them; unset: 200 to 399.
@@ -193,6 +197,7 @@ impl Default for Health {
         Self {
             path: None,
             tcp: false,
+            grpc: None,
             host: None,
             expect: None,
             body: None,

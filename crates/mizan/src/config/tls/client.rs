@@ -1,5 +1,6 @@
 //! TLS towards backends: `[pool.NAME.tls]`.
 
+use super::files::Roots;
 use super::server::versions;
 use super::verifier::Verifier;
 use super::{Made, files, provider};
@@ -79,12 +80,7 @@ pub(super) fn compile(
     })
 }
 
-fn roots(
-    cx: &mut Cx<'_>,
-    from: &PoolTls,
-    at: &At<'_>,
-    made: &mut Made,
-) -> Option<Arc<RootCertStore>> {
+fn roots(cx: &mut Cx<'_>, from: &PoolTls, at: &At<'_>, made: &mut Made) -> Option<Roots> {
     if from.roots != "system" {
         return files::roots(cx, &at.key("roots"), made);
     }
@@ -104,20 +100,26 @@ fn roots(
         cx.error_with(at, "unreadable", message, help);
         return None;
     }
-    Some(Arc::new(store))
+    Some(Roots {
+        store: Arc::new(store),
+        given: Vec::new(),
+    })
 }
 
 fn verifier(
     cx: &mut Cx<'_>,
     from: &PoolTls,
     at: &At<'_>,
-    roots: Option<Arc<RootCertStore>>,
+    roots: Option<Roots>,
     provider: &Arc<CryptoProvider>,
 ) -> Option<Arc<dyn ServerCertVerifier>> {
+    let mut given = Vec::new();
     let chain = match roots {
         None => None,
         Some(roots) => {
-            let builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
+            given = roots.given;
+            let store = roots.store;
+            let builder = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider));
             match builder.build() {
                 Ok(chain) => Some(chain),
                 Err(error) => {
@@ -130,9 +132,10 @@ fn verifier(
     };
     let pins: Vec<_> = from.pin_sha256.iter().map(|pin| pin.value.0).collect();
     Some(match chain {
-        Some(chain) if pins.is_empty() => chain,
+        Some(chain) if pins.is_empty() && given.is_empty() => chain,
         chain => Arc::new(Verifier {
             chain,
+            given,
             pins,
             provider: Arc::clone(provider),
         }),

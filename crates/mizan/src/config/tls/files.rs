@@ -260,20 +260,31 @@ fn order(cx: &mut Cx<'_>, at: &At<'_>, all: &[Facts]) {
     }
 }
 
+/// Certificates that are believed.
+pub(super) struct Roots {
+    /// Whoever they vouch for.
+    pub(super) store: Arc<RootCertStore>,
+    /// Those that were given one by one, and so may stand for themselves; none of the system's.
+    pub(super) given: Vec<CertificateDer<'static>>,
+}
+
 /// The roots of a file.
-pub(super) fn roots(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Arc<RootCertStore>> {
+pub(super) fn roots(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Roots> {
     let content = cx.content(at)?;
     made.and(&content.bytes);
     let (found, _) = chain(cx, at, &content)?;
     let mut store = RootCertStore::empty();
-    for (number, root) in found.into_iter().enumerate() {
-        if let Err(error) = store.add(root) {
+    for (number, root) in found.iter().enumerate() {
+        if let Err(error) = store.add(root.clone()) {
             let message = format!("root {} cannot be used: {error}", number + 1);
             cx.error(at, "bad_certificate", message);
             return None;
         }
     }
-    Some(Arc::new(store))
+    Some(Roots {
+        store: Arc::new(store),
+        given: found,
+    })
 }
 
 /// The revocation lists of a file.

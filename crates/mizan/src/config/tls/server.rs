@@ -192,7 +192,7 @@ fn verifier(
         None => Some(Vec::new()),
     };
     let (roots, lists) = (roots?, lists?);
-    let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.store, Arc::clone(provider));
     // Of whom the lists say nothing is refused: a list that is missing must not let revoked ones in.
     let builder = match lists.is_empty() {
         true => builder,

@@ -19,6 +19,7 @@ fn verdict(answer: &str, expect: &StatusSet, body: Option<&str>, close: bool) ->
         expect,
         body,
         http2: false,
+        grpc_service: None,
     };
     let run = |pieces: Vec<&[u8]>| {
         let mut judge = Judge::new(question);
@@ -246,6 +247,7 @@ fn a_text_beyond_64_kib_is_not_found() {
         expect: &range(200, 399),
         body: Some("ready"),
         http2: false,
+        grpc_service: None,
     };
     let mut judge = Judge::new(question);
     assert_eq!(judge.observe(b"HTTP/1.1 200 OK\r\n\r\n"), None);
@@ -264,6 +266,7 @@ fn the_request_names_the_prober_and_the_host() {
         expect: &range(200, 399),
         body: None,
         http2: false,
+        grpc_service: None,
     };
     let text = request(question, "10.0.0.1:80");
     assert_eq!(

@@ -93,3 +93,60 @@ async fn what_answers_in_http1_is_no_backend_of_http2() {
         "{result:?}"
     );
 }
+
+/// A server of gRPC that knows the service `a.B` alone, which serves.
+async fn health_service() -> Address {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut connection) = h2::server::handshake(stream).await else {
+                continue;
+            };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let path = request.uri().path() == "/grpc.health.v1.Health/Check";
+                let mut body = request.into_body();
+                tokio::spawn(async move {
+                    let asked = body.data().await.unwrap().unwrap();
+                    let known = path && &asked[..] == b"\0\0\0\0\x05\x0a\x03a.B";
+                    let response = Response::builder().status(200).body(()).unwrap();
+                    let mut send = respond.send_response(response, false).unwrap();
+                    if known {
+                        let message = Bytes::from_static(b"\0\0\0\0\x02\x08\x01");
+                        send.send_data(message, false).unwrap();
+                    }
+                    let status = if known { "0" } else { "5" };
+                    let mut trailers = http::HeaderMap::new();
+                    trailers.insert("grpc-status", status.parse().unwrap());
+                    send.send_trailers(trailers).unwrap();
+                });
+            }
+        }
+    });
+    Address::Ip(address)
+}
+
+#[tokio::test]
+async fn a_backend_of_grpc_is_judged_by_its_health_service() {
+    let address = health_service().await;
+    let asked = |service: &str| {
+        let kind = ProbeKind::Grpc {
+            service: service.to_owned(),
+            host: None,
+        };
+        let check = Arc::new(check(kind));
+        let backend = core(std::slice::from_ref(&address)).backends()[0].clone();
+        probe(check, backend)
+    };
+    assert_eq!(asked("a.B").await.unwrap(), ProbeResult::Passed);
+    assert_eq!(asked("").await.unwrap(), failed("no service of that name"));
+    // One that speaks HTTP/2 and no gRPC.
+    let other = backend(200, "").await;
+    let kind = ProbeKind::Grpc {
+        service: String::new(),
+        host: None,
+    };
+    let backend = core(std::slice::from_ref(&other)).backends()[0].clone();
+    let result = probe(Arc::new(check(kind)), backend).await.unwrap();
+    assert_eq!(result, failed("status 404 Not Found, not of gRPC"));
+}

@@ -17,6 +17,7 @@ fn forwarded(text: &str, trusted: bool, edits: &HeaderEdits) -> Vec<String> {
         peer: b"192.0.2.7",
         trusted,
         secure: false,
+        http2: false,
         upgrade: None,
         reserved: &[],
         identity: None,
@@ -206,6 +207,7 @@ fn an_ipv6_client_is_quoted_in_forwarded() {
         peer: b"2001:db8::1",
         trusted: false,
         secure: false,
+        http2: false,
         upgrade: None,
         reserved: &[],
         identity: None,
@@ -261,4 +263,28 @@ fn a_response_loses_hop_by_hop_fields_and_its_old_framing() {
         text,
         "HTTP/1.1 200 Fine\r\nSet-Cookie: a=b\r\nX-Upstream: 127.0.0.1:1\r\nConnection: close\r\n\r\n"
     );
+}
+
+#[test]
+fn the_client_behind_a_depth_is_that_many_entries_from_the_right() {
+    let limits = Limits {
+        headers_max: 100,
+        target_bytes_max: 8192,
+    };
+    let peer = IpAddr::from([192, 0, 2, 1]);
+    let client = |lines: &str, depth| {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let mut room = Lines::new();
+        let head = request::parse(text.as_bytes(), &mut room, limits);
+        let head = head.expect("a good head").expect("a whole head");
+        client_at(&head, depth, peer).to_string()
+    };
+    let lines = "X-Forwarded-For: 9.9.9.9, 10.0.0.1\r\nX-Forwarded-For: 10.0.0.2\r\n";
+    assert_eq!(client(lines, 1), "10.0.0.2");
+    assert_eq!(client(lines, 2), "10.0.0.1");
+    assert_eq!(client(lines, 3), "9.9.9.9");
+    // Nobody has said who it is.
+    assert_eq!(client(lines, 4), "192.0.2.1");
+    assert_eq!(client("", 1), "192.0.2.1");
+    assert_eq!(client("X-Forwarded-For: unknown\r\n", 1), "192.0.2.1");
 }

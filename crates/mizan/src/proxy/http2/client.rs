@@ -29,6 +29,11 @@ const LIMITS: request::Limits = request::Limits {
     target_bytes_max: 1 << 20,
 };
 
+/// What the library charges for a byte of the smallest messages, at most.
+const FRAME_COST: usize = 17;
+/// Streams that were taken back and whose late frames are expected.
+const RESETS_REMEMBERED: usize = 4096;
+
 /// How often a connection is looked at on which nothing happens.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -38,6 +43,7 @@ pub(in super::super) struct Shared {
     sender: SendRequest<Bytes>,
     state: Rc<State>,
     secure: bool,
+    streams_max: usize,
     idle_ms: u64,
 }
 
@@ -67,7 +73,13 @@ impl Shared {
             .enable_push(false)
             .initial_window_size(settings.window_bytes)
             .initial_connection_window_size(settings.connection_window_bytes)
-            .max_send_buffer_size(64 << 10)
+            .max_send_buffer_size(16 << 10)
+            // What small messages cost beside their bytes is held against the connection: as many as fill every stream's
+            // window must be borne, for who does not read them is one client, and the connection is everybody's.
+            .data_frame_budget(settings.connection_window_bytes as usize * FRAME_COST)
+            // Late frames of streams that clients have taken back come for as long as the connection lives.
+            .max_concurrent_reset_streams(RESETS_REMEMBERED)
+            .max_local_error_reset_streams(None)
             .max_header_list_size(64 << 10)
             .initial_max_send_streams(0)
             .handshake(Io::new(transport, None))
@@ -112,6 +124,7 @@ impl Shared {
             sender,
             state,
             secure,
+            streams_max: settings.streams_max(),
             idle_ms: pool.keepalive.idle_timeout.as_millis() as u64,
         })
     }
@@ -120,8 +133,8 @@ impl Shared {
     pub(in super::super) fn stream(&self) -> Option<ClientStream> {
         let mut sender = self.sender.clone();
         let mut cx = Context::from_waker(Waker::noop());
-        if self.state.is_closed.get() || self.state.open.get() >= sender.current_max_send_streams()
-        {
+        let most = self.streams_max.min(sender.current_max_send_streams());
+        if self.state.is_closed.get() || self.state.open.get() >= most {
             return None;
         }
         match sender.poll_ready(&mut cx) {
@@ -251,6 +264,10 @@ impl ClientStream {
     ) -> Poll<io::Result<()>> {
         loop {
             match &mut self.from {
+                // The request could not be sent.
+                From::Nothing if matches!(self.to, To::Broken) => {
+                    return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                }
                 From::Nothing => return Poll::Pending,
                 From::Head(_, interim) if !interim.is_empty() => return Poll::Ready(Ok(())),
                 From::Head(..) => ready!(self.poll_head(cx))?,
@@ -311,8 +328,13 @@ impl ClientStream {
             return Poll::Ready(Ok(()));
         }
         let ends = frames.is_end_stream();
+        let content_type = parts.headers.get(http::header::CONTENT_TYPE);
+        if !content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+            // An answer that is no call's: it passes as it is.
+            self.web = None;
+        }
         if let Some(web) = self.web {
-            web.from_grpc(&mut parts.headers);
+            web.set_type(&mut parts.headers);
         }
         convert::write_response(&mut head, &parts, ends, self.to_head).map_err(io::Error::other)?;
         let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);
@@ -342,15 +364,17 @@ impl ClientStream {
         }
     }
 
-    /// A head is always written whole.
+    /// A head is always written whole. [`io::ErrorKind::InvalidInput`]: HTTP/2 cannot carry it.
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let To::Head(sender) = &mut self.to else {
             return Ok(0);
         };
         let mut lines = Lines::new();
-        let head = request::parse(bytes, &mut lines, LIMITS).map_err(io::Error::other)?;
-        let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        let mut request = convert::request(&head, self.secure).map_err(io::Error::other)?;
+        let unfit = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let head = request::parse(bytes, &mut lines, LIMITS).map_err(unfit)?;
+        let head = head.ok_or(io::ErrorKind::InvalidInput)?;
+        let mut request = convert::request(&head, self.secure)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         if let Some(web) = self.web {
             web.to_grpc(request.headers_mut());
         }
@@ -398,7 +422,7 @@ impl ClientStream {
 
 impl Drop for ClientStream {
     fn drop(&mut self) {
-        let is_answered = matches!(&self.from, From::Body(inflow) if inflow.is_ended());
+        let is_answered = matches!(&self.from, From::Body(inflow) if inflow.is_finished());
         if let To::Body(outflow) | To::Ended(outflow) = &mut self.to
             && !is_answered
         {

@@ -3,6 +3,7 @@
 //! What HTTP/2 forbids is refused here; what HTTP/1.1 forbids is refused by its parser, which reads all that is written
 //! here. A value cannot smuggle a line: the types hold no CR, LF or NUL.
 
+use crate::h1::chunked;
 use crate::h1::field::Field;
 use crate::h1::line::{self, Line, Lines};
 use crate::h1::request::RequestHead;
@@ -92,12 +93,21 @@ pub fn write_response(
     Ok(())
 }
 
-/// Writes trailers to `out`: the lines between the last chunk and the end.
-///
-/// # Errors
-/// The rule that they break.
-pub fn write_trailers(out: &mut Vec<u8>, trailers: &HeaderMap) -> Result<(), HeadError> {
-    write_fields(out, trailers)
+/// Writes trailers to `out`: the lines between the last chunk and the end. A field that HTTP/1.1 has no place for there
+/// is left out (RFC 9110 §6.5.1), and so is what makes them too long: the body before them is whole.
+pub fn write_trailers(out: &mut Vec<u8>, trailers: &HeaderMap) {
+    let start = out.len();
+    for (name, value) in trailers {
+        let before = out.len();
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        let is_sound = !chunked::is_forbidden_trailer(name.as_str().as_bytes())
+            && write_value(out, value).is_ok();
+        out.extend_from_slice(b"\r\n");
+        if !is_sound || out.len() - start > chunked::TRAILERS_MAX {
+            out.truncate(before);
+        }
+    }
 }
 
 fn write_fields(out: &mut Vec<u8>, fields: &HeaderMap) -> Result<(), HeadError> {

@@ -47,7 +47,7 @@ impl Spelling {
     }
 
     /// Makes the head of a response one of gRPC-Web.
-    pub(super) fn from_grpc(self, fields: &mut HeaderMap) {
+    pub(super) fn set_type(self, fields: &mut HeaderMap) {
         rename(fields, "application/grpc", self.content_type());
         // The trailers come on top.
         fields.remove(header::CONTENT_LENGTH);
@@ -97,6 +97,11 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
+    /// Whether the text so far ends with a whole group.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// The bytes that `text` brings; `None` if it is not base64.
     pub(super) fn decode(&mut self, text: &[u8]) -> Option<Vec<u8>> {
         self.rest.extend_from_slice(text);
@@ -144,7 +149,7 @@ mod tests {
         fields.insert(header::CONTENT_TYPE, text.clone());
         Spelling::Text.to_grpc(&mut fields);
         assert_eq!(fields[header::CONTENT_TYPE], "application/grpc+proto");
-        Spelling::Text.from_grpc(&mut fields);
+        Spelling::Text.set_type(&mut fields);
         assert_eq!(fields[header::CONTENT_TYPE], text);
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Inflow {
     owed: usize,
     /// The client is one of gRPC-Web.
     web: Option<Spelling>,
-    /// Trailers for which a body of known length has no place.
+    /// Trailers as they came: a body of known length has no place for them, and HTTP/1.1 not for all.
     trailers: Option<http::HeaderMap>,
     /// `grpc-status` in the trailers.
     pub(super) grpc_status: Option<u32>,
@@ -55,6 +55,12 @@ impl Inflow {
         self.is_chunked |= web.is_some() && self.frames.is_some();
         self.web = web;
         self
+    }
+
+    /// Whether the peer has said all it had to say, and nothing of its content is left.
+    pub(super) fn is_finished(&self) -> bool {
+        let is_over = |frames: &RecvStream| frames.is_end_stream();
+        self.frames.as_ref().is_none_or(is_over) && self.data.is_empty()
     }
 
     /// Whether everything was read.
@@ -112,8 +118,9 @@ impl Inflow {
         self.framing_read = 0;
         let trailers = trailers.unwrap_or_default();
         self.grpc_status = convert::grpc_status(&trailers);
+        let kept = (!trailers.is_empty()).then(|| trailers.clone());
+        self.trailers = kept;
         if !self.is_chunked {
-            self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
             return;
         }
         if let Some(web) = self.web {
@@ -122,11 +129,7 @@ impl Inflow {
             return;
         }
         self.framing.extend_from_slice(b"0\r\n");
-        let kept = self.framing.len();
-        if convert::write_trailers(&mut self.framing, &trailers).is_err() {
-            // What HTTP/2 forbids in a trailer is dropped: the body before it is whole.
-            self.framing.truncate(kept);
-        }
+        convert::write_trailers(&mut self.framing, &trailers);
         self.framing.extend_from_slice(b"\r\n");
     }
 
@@ -139,7 +142,9 @@ impl Inflow {
         Poll::Ready(Ok(self.trailers.take()))
     }
 
-    /// Reads into `room`, which is not empty; 0 is the end. What was read is given back to the peer's window.
+    /// Reads into `room`, which is not empty; 0 is the end. What was read is given back to the peer's window. Frames
+    /// that have come already are read as one piece: whoever sends a message a byte at a time must not have it passed
+    /// on so, as many small frames make some backends close a connection that others share.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,10 +152,18 @@ impl Inflow {
     ) -> Poll<Result<usize, h2::Error>> {
         ready!(self.poll_ready(cx))?;
         let mut read = 0;
-        while read < room.len() && self.holds_bytes() {
-            read += self.copy(&mut room[read..]);
+        loop {
+            while read < room.len() && self.holds_bytes() {
+                read += self.copy(&mut room[read..]);
+            }
+            // What is broken is said the next time, too.
+            let is_all = read == room.len()
+                || self.frames.is_none()
+                || !matches!(self.poll_ready(cx), Poll::Ready(Ok(())));
+            if is_all {
+                return Poll::Ready(Ok(read));
+            }
         }
-        Poll::Ready(Ok(read))
     }
 
     /// Copies from the first of framing, content and line end that is there.

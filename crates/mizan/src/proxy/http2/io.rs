@@ -6,6 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
 
 /// A transport, and what was read from it before it was known to speak HTTP/2.
 #[derive(Debug)]
@@ -35,7 +36,10 @@ impl AsyncRead for Io {
             }
             return Poll::Ready(Ok(()));
         }
+        // Who sends without end gets its turn as everybody else does: not all frames lead to a stream.
+        let turn = ready!(coop::poll_proceed(cx));
         let count = ready!(self.transport.poll_read(cx, room.initialize_unfilled()))?;
+        turn.made_progress();
         room.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -71,8 +75,7 @@ impl AsyncWrite for Io {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.transport.shut_write();
-        Poll::Ready(Ok(()))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.transport.poll_shut_write(cx).map(Ok)
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Outflow {
     framing: Vec<u8>,
     /// Content came before `framing`.
     has_content: bool,
-    /// Trailers may come behind a body of known length: it is [`Outflow::end_with`] that ends it.
+    /// The peer's trailers are passed on as they are: it is [`Outflow::end_with`] that ends the stream.
     is_held_open: bool,
     /// The content is in base64, and the peer wants it plain.
     decoder: Option<Decoder>,
@@ -44,9 +44,9 @@ impl Outflow {
         self
     }
 
-    /// Has the stream stay open when a body of known length is sent.
+    /// Has the stream stay open when its body is sent.
     pub(super) fn hold_open(&mut self) {
-        self.is_held_open = matches!(self.body, Body::Length(_));
+        self.is_held_open = !self.body.is_done();
     }
 
     /// Ends a stream that was held open.
@@ -60,12 +60,17 @@ impl Outflow {
                 .frames
                 .send_trailers(trailers)
                 .map_err(super::inflow::broken),
-            None => self.send(b"", true),
+            None => self.send(Bytes::new(), true),
         };
     }
 
     pub(super) fn is_ended(&self) -> bool {
         self.body.is_done()
+    }
+
+    /// Only its end delimits it, which no body between HTTP/2 and HTTP/1.1 leaves at that.
+    pub(super) fn is_tunnel(&self) -> bool {
+        matches!(self.body, Body::UntilClose)
     }
 
     /// The peer has ended the stream before its time.
@@ -82,7 +87,7 @@ impl Outflow {
         if matches!(self.body, Body::UntilClose) {
             self.body = Body::Done;
             // What is broken has ended already.
-            let _ = self.send(b"", true);
+            let _ = self.send(Bytes::new(), true);
         }
     }
 
@@ -104,24 +109,31 @@ impl Outflow {
                 if is_whole {
                     self.body = Body::Done;
                 }
-                self.send(&bytes[..count], is_whole && !self.is_held_open)
-                    .map(|()| count)
-                    .into()
+                self.send(
+                    Bytes::copy_from_slice(&bytes[..count]),
+                    is_whole && !self.is_held_open,
+                )
+                .map(|()| count)
+                .into()
             }
             Body::UntilClose => {
                 let count = ready!(poll_window(cx, &mut self.frames, bytes.len()))?;
-                self.send(&bytes[..count], false).map(|()| count).into()
+                self.send(Bytes::copy_from_slice(&bytes[..count]), false)
+                    .map(|()| count)
+                    .into()
             }
             Body::Chunked(_) => self.poll_write_chunked(cx, bytes),
         }
     }
 
+    /// Chunks that lie in `bytes` leave as one frame: see [`super::inflow::Inflow::poll_read`].
     fn poll_write_chunked(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let mut taken = 0;
+        let mut content = Vec::new();
         while taken < bytes.len() {
             let Body::Chunked(chunked) = &mut self.body else {
                 break;
@@ -135,40 +147,53 @@ impl Outflow {
                     taken += length;
                     if chunked.is_ended() {
                         self.body = Body::Done;
+                        self.send_content(&mut content)?;
                         self.end()?;
                     }
                 }
                 Piece::Data(length) => {
-                    let window = poll_window(cx, &mut self.frames, length);
-                    let count = match window {
-                        Poll::Ready(count) => count?,
-                        Poll::Pending => {
-                            *chunked = before;
-                            return if taken > 0 {
-                                Poll::Ready(Ok(taken))
-                            } else {
-                                Poll::Pending
-                            };
-                        }
+                    let wanted = content.len() + length;
+                    let window = match poll_window(cx, &mut self.frames, wanted) {
+                        Poll::Ready(count) => count?.saturating_sub(content.len()),
+                        Poll::Pending => 0,
                     };
-                    if count < length {
+                    if window < length {
                         *chunked = before;
-                        let _ = chunked.next(&bytes[taken..taken + count]);
+                    }
+                    if window == 0 {
+                        break;
+                    }
+                    if window < length {
+                        let _ = chunked.next(&bytes[taken..taken + window]);
                     }
                     self.framing.clear();
                     self.has_content = true;
-                    self.send(&bytes[taken..taken + count], false)?;
-                    taken += count;
+                    content.extend_from_slice(&bytes[taken..taken + window.min(length)]);
+                    taken += window.min(length);
                 }
                 Piece::End => break,
             }
         }
-        Poll::Ready(Ok(taken))
+        self.send_content(&mut content)?;
+        match taken {
+            0 if !bytes.is_empty() && !self.body.is_done() => Poll::Pending,
+            taken => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    fn send_content(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
+        match content.is_empty() {
+            true => Ok(()),
+            false => self.send(Bytes::from(std::mem::take(content)), false),
+        }
     }
 
     /// The last chunk and the trailers lie in `framing`.
     fn end(&mut self) -> io::Result<()> {
         let framing = std::mem::take(&mut self.framing);
+        if self.is_held_open {
+            return Ok(());
+        }
         let framing = match self.has_content {
             // The line end of the last content.
             true => framing.get(2..).unwrap_or_default(),
@@ -177,7 +202,7 @@ impl Outflow {
         let size_line = memchr::memchr(b'\n', framing).map_or(framing.len(), |at| at + 1);
         let trailers = &framing[size_line..];
         if trailers == b"\r\n" {
-            return self.send(b"", true);
+            return self.send(Bytes::new(), true);
         }
         let trailers = convert::trailers(trailers).map_err(invalid)?;
         self.frames
@@ -185,13 +210,16 @@ impl Outflow {
             .map_err(super::inflow::broken)
     }
 
-    fn send(&mut self, bytes: &[u8], ends: bool) -> io::Result<()> {
+    fn send(&mut self, bytes: Bytes, ends: bool) -> io::Result<()> {
         let bytes = match &mut self.decoder {
-            None => Bytes::copy_from_slice(bytes),
-            Some(decoder) => decoder
-                .decode(bytes)
-                .ok_or(io::ErrorKind::InvalidData)?
-                .into(),
+            None => bytes,
+            Some(decoder) => {
+                let bytes = decoder.decode(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+                if ends && !decoder.is_whole() {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                bytes.into()
+            }
         };
         self.frames
             .send_data(bytes, ends)

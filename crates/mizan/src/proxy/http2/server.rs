@@ -26,7 +26,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// What a stream may hold that its peer's window has not taken.
-const SEND_BUFFER: usize = 64 << 10;
+const SEND_BUFFER: usize = 16 << 10;
 
 /// How often a connection is looked at that has nothing to do: idle time, age, the end of its listener.
 const LOOK: Duration = Duration::from_secs(1);
@@ -80,9 +80,9 @@ fn builder(listener: &Listener) -> h2::server::Builder {
         .max_frame_size(16 << 10)
         .max_header_list_size(u32::try_from(listener.limits.head_bytes_max).unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER)
+        .data_frame_budget(settings.connection_window_bytes as usize)
         .enable_connect_protocol()
-        .max_pending_accept_reset_streams(settings.resets_pending_max)
-        .max_concurrent_reset_streams(settings.resets_pending_max);
+        .max_pending_accept_reset_streams(settings.resets_pending_max);
     builder
 }
 
@@ -117,6 +117,8 @@ impl Life {
     /// A request has begun; whether the client has taken back too many before it, and is cut.
     fn begin(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) -> bool {
         self.requests += 1;
+        // A short one may never be seen by the looks.
+        self.idle_until_ms = client.timer.deadline_after(client.listener.timeouts.idle);
         let most = client.listener.requests_per_connection_max;
         if most.is_some_and(|most| self.requests >= most) {
             self.end(connection);
@@ -179,6 +181,8 @@ fn say_broken(client: &Client, error: &h2::Error) {
         listener = &*client.listener.name,
         client = client.peer_text(),
         rule = %error,
+        resets_pending_max = client.listener.http2.resets_pending_max,
+        streams_max = client.listener.http2.streams_max,
         "a connection broke a rule or a limit of HTTP/2 and was closed"
     );
 }
@@ -201,9 +205,13 @@ fn spawn(
     let ends = frames.is_end_stream();
     let mut head = worker.buffers.small();
     let is_websocket = websocket::is_asked_for(&parts);
-    let written = head.write(|out| match is_websocket {
-        true => websocket::write_request(out, &mut parts),
-        false => convert::write_request(out, &parts, ends),
+    let mut websocket = None;
+    let written = head.write(|out| {
+        if is_websocket {
+            websocket = Some(websocket::write_request(out, &mut parts)?);
+            return Ok(());
+        }
+        convert::write_request(out, &parts, ends)
     });
     let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);
     let is_chunked = !ends && !has_length && !is_websocket;
@@ -211,6 +219,8 @@ fn spawn(
         inflow: Inflow::new(Vec::new(), (!ends).then_some(frames), is_chunked),
         out: Out::Head(respond),
         to_head: parts.method == http::Method::HEAD,
+        websocket,
+        is_tunnel: false,
         awaits_trailers: false,
         is_reset: false,
         resets: Rc::clone(&life.resets),
@@ -231,6 +241,10 @@ pub(in super::super) struct ServerStream {
     inflow: Inflow,
     out: Out,
     to_head: bool,
+    /// The client asks for a WebSocket: what the backend has to answer for it.
+    websocket: Option<websocket::Key>,
+    /// It is one, and its end was not read yet.
+    is_tunnel: bool,
     /// Trailers may come behind an answer of known length.
     awaits_trailers: bool,
     /// The client has taken it back.
@@ -257,7 +271,7 @@ impl ServerStream {
             self.is_reset |= ready.is_err();
             return Poll::Ready(ready.map_err(inflow::broken));
         }
-        if let Out::Ended(_) = &self.out {
+        if self.is_tunnel || matches!(self.out, Out::Ended(_)) {
             return Poll::Ready(Ok(()));
         }
         // Nothing more comes but the client's going away.
@@ -286,7 +300,11 @@ impl ServerStream {
         room: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_read_ready(cx))?;
-        self.inflow.poll_read(cx, room).map_err(inflow::broken)
+        let count = ready!(self.inflow.poll_read(cx, room)).map_err(inflow::broken)?;
+        if count == 0 {
+            self.is_tunnel = false;
+        }
+        Poll::Ready(Ok(count))
     }
 
     pub(in super::super) fn poll_write(
@@ -316,7 +334,21 @@ impl ServerStream {
         let head = response::parse(bytes, &mut lines, self.to_head).map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
         let mut response = convert::response(&head).map_err(io::Error::other)?;
+        if let Some(key) = &self.websocket
+            && (200..300).contains(&head.status) | (head.status == 101)
+            && !key.is_accepted(&head)
+        {
+            // RFC 8441 §5: a status of success would be a WebSocket, and this is none.
+            *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+            response.headers_mut().clear();
+            respond
+                .send_response(response, true)
+                .map_err(inflow::broken)?;
+            self.out = Out::Ended(None);
+            return Ok(head.bytes.len());
+        }
         if head.status == 101 {
+            self.is_tunnel = true;
             websocket::accept(&mut response);
             let frames = respond
                 .send_response(response, false)
@@ -376,6 +408,8 @@ impl ServerStream {
     pub(in super::super) fn reset(&mut self) {
         match &mut self.out {
             Out::Head(respond) => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+            // RFC 8441 §5: what is a reset of a connection to a WebSocket.
+            Out::Body(outflow) if outflow.is_tunnel() => outflow.reset(h2::Reason::CANCEL),
             Out::Body(outflow) => outflow.reset(h2::Reason::INTERNAL_ERROR),
             Out::Ended(_) => {}
         }
@@ -389,10 +423,7 @@ impl Drop for ServerStream {
         }
         match &mut self.out {
             Out::Body(_) | Out::Head(_) => self.reset(),
-            // RFC 9113 §8.1: the answer is whole, and the rest of the request is not wanted.
-            Out::Ended(Some(outflow)) if !self.inflow.is_ended() => {
-                outflow.reset(h2::Reason::NO_ERROR);
-            }
+            // RFC 9113 §8.1: where the rest of the request is not wanted, the library says so once the answer is out.
             Out::Ended(_) => {}
         }
     }

@@ -5,6 +5,7 @@ use super::convert;
 use crate::clock;
 use crate::h1::HeadError;
 use crate::h1::request::RequestHead;
+use crate::h1::response::ResponseHead;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use data_encoding::BASE64;
 use h2::ext::Protocol;
@@ -22,14 +23,36 @@ pub(super) fn is_asked_for(parts: &request::Parts) -> bool {
     parts.method == Method::CONNECT && protocol.is_some_and(|protocol| protocol.as_str() == NAME)
 }
 
+/// What was sent in place of a key that HTTP/2 does not need, to be answered as one.
+#[derive(Debug)]
+pub(in super::super) struct Key(String);
+
+impl Key {
+    /// Whether a backend has changed to a WebSocket, and answers this key.
+    pub(super) fn is_accepted(&self, head: &ResponseHead<'_, '_>) -> bool {
+        let accept = head.lines.iter().find(|line| line.is(ACCEPT.as_str()));
+        let answer = accept_of(self.0.as_bytes());
+        head.status == 101 && accept.is_some_and(|line| line.value == answer.as_bytes())
+    }
+}
+
+/// What a server answers to a key (RFC 6455 §4.2.2).
+fn accept_of(key: &[u8]) -> String {
+    let text = [key, GUID].concat();
+    BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref())
+}
+
 /// Writes the upgrade that a stream asks for.
 ///
 /// # Errors
-/// As [`convert::write_request`].
+/// As [`convert::write_request`]; and a length, which an upgrade does not have.
 pub(super) fn write_request(
     out: &mut Vec<u8>,
     parts: &mut request::Parts,
-) -> Result<(), HeadError> {
+) -> Result<Key, HeadError> {
+    if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
+        return Err(HeadError::LengthMalformed);
+    }
     parts.method = Method::GET;
     parts.headers.remove(KEY);
     convert::write_request(out, parts, true)?;
@@ -42,7 +65,7 @@ pub(super) fn write_request(
     out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: ");
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b"\r\n\r\n");
-    Ok(())
+    Ok(Key(key))
 }
 
 /// Makes the answer to an upgrade the one to an extended CONNECT.
@@ -67,9 +90,7 @@ impl Asked {
         let key = request.headers_mut().remove(KEY)?;
         *request.method_mut() = Method::CONNECT;
         request.extensions_mut().insert(Protocol::from_static(NAME));
-        let mut text = key.as_bytes().to_vec();
-        text.extend_from_slice(GUID);
-        let accept = BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref());
+        let accept = accept_of(key.as_bytes());
         Some(Self { accept })
     }
 

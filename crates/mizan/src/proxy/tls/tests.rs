@@ -157,6 +157,35 @@ async fn a_stranger_s_certificate_is_refused_and_the_server_is_told_why() {
     assert!(text.contains("received fatal alert"), "{text}");
 }
 
+/// Has no certificate for anybody.
+#[derive(Debug)]
+struct Nobody;
+
+impl rustls::server::ResolvesServerCert for Nobody {
+    fn resolve(
+        &self,
+        _: rustls::server::ClientHello<'_>,
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_name_without_a_certificate_is_called_unrecognized() {
+    let (_, client) = configs();
+    let server = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Nobody));
+    let (mut pair, result) = meet((Arc::new(server), client)).await;
+    result.expect_err("no certificate");
+    let told = poll_fn(|cx| pair.client.poll_handshake(cx)).await;
+    let text = told.expect_err("an alert").to_string();
+    assert!(
+        text.contains("UnrecognizedName") || text.contains("UnrecognisedName"),
+        "{text}"
+    );
+}
+
 #[tokio::test]
 async fn a_session_between_requests_is_quiet_until_the_peer_says_something() {
     let mut pair = pair().await;

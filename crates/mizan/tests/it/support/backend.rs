@@ -22,6 +22,9 @@ pub(crate) enum Next {
     Reset,
 }
 
+/// A body and the fields behind it.
+pub(crate) type WithTrailers = (Vec<u8>, Vec<(String, String)>);
+
 /// What a backend does with a request.
 pub(crate) type Script = dyn Fn(&mut Exchange) -> io::Result<Next> + Send + Sync;
 
@@ -330,7 +333,7 @@ impl Exchange {
     }
 
     /// Reads the request's body, and the fields behind it if it is chunked.
-    pub(crate) fn body_and_trailers(&mut self) -> io::Result<(Vec<u8>, Vec<(String, String)>)> {
+    pub(crate) fn body_and_trailers(&mut self) -> io::Result<WithTrailers> {
         self.is_body_read = true;
         let (mut body, mut trailers) = (Vec::new(), Vec::new());
         if self.head.is_chunked() {

@@ -98,6 +98,18 @@ impl Frames {
         frames
     }
 
+    /// Says hello to who has connected, and reads the hello and the settings that it sends.
+    pub(crate) fn accept(stream: TcpStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        let mut frames = Self { stream };
+        frames.send(SETTINGS, 0, 0, b"");
+        frames.stream.read_exact(&mut [0; 24])?;
+        frames.read()?;
+        frames.send(SETTINGS, ACK, 0, b"");
+        Ok(frames)
+    }
+
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }

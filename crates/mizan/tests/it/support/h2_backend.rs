@@ -59,8 +59,6 @@ pub(crate) struct Call {
     pub(crate) head: request::Parts,
     pub(crate) frames: RecvStream,
     pub(crate) respond: SendResponse<Bytes>,
-    /// From 0, over the backend's life.
-    pub(crate) number: usize,
     shared: Arc<Shared>,
 }
 
@@ -207,7 +205,7 @@ fn serve(
     respond: SendResponse<Bytes>,
     shared: &Arc<Shared>,
 ) {
-    let number = shared.requests.fetch_add(1, Ordering::SeqCst);
+    shared.requests.fetch_add(1, Ordering::SeqCst);
     locked(&shared.seen).push(head.clone());
     let script = Arc::clone(&locked(&shared.script));
     // An error is a stream that the other side ended.
@@ -215,7 +213,6 @@ fn serve(
         head,
         frames,
         respond,
-        number,
         shared: Arc::clone(shared),
     }));
 }
@@ -265,10 +262,15 @@ impl Call {
         send_all(&mut sending, body.unwrap_or_default(), trailers).await
     }
 
+    /// Writes down why a stream was reset.
+    pub(crate) fn note(&self, reason: Reason) {
+        locked(&self.shared.resets).push(reason);
+    }
+
     /// Neither reads nor answers until the other side gives up.
     pub(crate) async fn hang(mut self) -> Result<(), h2::Error> {
         let reason = poll_fn(|cx| self.respond.poll_reset(cx)).await?;
-        locked(&self.shared.resets).push(reason);
+        self.note(reason);
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
@@ -200,8 +199,17 @@ impl H2Client {
         &self,
         ask: &Ask,
     ) -> Result<(h2::client::ResponseFuture, SendStream<Bytes>), h2::Error> {
+        self.send(ask.head(self.scheme), ask.body.is_none()).await
+    }
+
+    /// Sends a head of the caller's own making.
+    pub(crate) async fn send(
+        &self,
+        head: Request<()>,
+        ends: bool,
+    ) -> Result<(h2::client::ResponseFuture, SendStream<Bytes>), h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
-        sender.send_request(ask.head(self.scheme), ask.body.is_none())
+        sender.send_request(head, ends)
     }
 
     /// Asks, and the answer must come.
@@ -285,12 +293,4 @@ pub(crate) async fn read_all(
     }
     answer.trailers = frames.trailers().await?.unwrap_or_default();
     Ok(())
-}
-
-/// Waits for `future`, which must end within `most`.
-pub(crate) async fn within<F: Future>(most: Duration, what: &str, future: F) -> F::Output {
-    match tokio::time::timeout(most, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {most:?}: {what}"),
-    }
 }

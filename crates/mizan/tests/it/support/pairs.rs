@@ -37,7 +37,7 @@ pub(crate) enum Way {
 
 /// Mizan between them all.
 pub(crate) struct Pairs {
-    pub(crate) mizan: Mizan,
+    _mizan: Mizan,
     pub(crate) ways: Vec<Way>,
     seen: Arc<Mutex<Vec<Seen>>>,
     _backends: (Backend, H2Backend),
@@ -90,7 +90,7 @@ impl Pairs {
             ),
         ];
         Self {
-            mizan,
+            _mizan: mizan,
             ways,
             seen,
             _backends: (one, two),
@@ -125,6 +125,14 @@ impl Way {
     pub(crate) fn scheme(&self) -> &'static str {
         match self {
             Self::One(scheme, _) | Self::Two(scheme, _) => scheme,
+        }
+    }
+
+    /// What Mizan says of it to backends.
+    pub(crate) fn via(&self) -> &'static str {
+        match self {
+            Self::One(..) => "1.1 mizan",
+            Self::Two(..) => "2.0 mizan",
         }
     }
 

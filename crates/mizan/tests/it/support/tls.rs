@@ -5,8 +5,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
+};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -129,6 +134,24 @@ impl Authority {
         config
     }
 
+    /// A client that trusts this root and speaks these versions.
+    pub(crate) fn client_of(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+        ClientConfig::builder_with_protocol_versions(versions)
+            .with_root_certificates(self.roots())
+            .with_no_client_auth()
+    }
+
+    /// A client that looks at the signer of a certificate, and not at its names.
+    pub(crate) fn client_of_anybody(&self) -> ClientConfig {
+        let mut config = self.client(&[]);
+        let inner = WebPkiServerVerifier::builder(Arc::new(self.roots())).build();
+        let inner = inner.expect("it has a root");
+        config
+            .dangerous()
+            .set_certificate_verifier(Arc::new(Nameless(inner)));
+        config
+    }
+
     /// A client that shows a certificate.
     pub(crate) fn client_as(&self, who: &Issued, protocols: &[&str]) -> ClientConfig {
         let mut config = ClientConfig::builder()
@@ -140,6 +163,54 @@ impl Authority {
             .map(|name| name.as_bytes().into())
             .collect();
         config
+    }
+}
+
+/// Takes a certificate for another name as well.
+#[derive(Debug)]
+struct Nameless(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for Nameless {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
+        let verified =
+            self.0
+                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            Err(rustls::Error::InvalidCertificate(
+                NotValidForName | NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
     }
 }
 
@@ -186,13 +257,21 @@ pub(crate) struct Met {
     pub(crate) shown: AtomicUsize,
 }
 
+/// How a relay ends its connections.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Cut,
+    /// With `close_notify`.
+    Close,
+}
+
 /// A relay between TLS and the clear.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     pub(crate) met: Arc<Met>,
     acceptor: JoinHandle<()>,
-    cut: Arc<watch::Sender<()>>,
+    cut: Arc<watch::Sender<End>>,
 }
 
 impl Relay {
@@ -227,11 +306,14 @@ impl Relay {
     }
 
     fn start(
-        serve: impl Fn(TcpStream, Arc<Met>, watch::Receiver<()>) + Send + Sync + 'static,
+        serve: impl Fn(TcpStream, Arc<Met>, watch::Receiver<End>) + Send + Sync + 'static,
     ) -> Self {
         let listener = run(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let (met, cut) = (Arc::new(Met::default()), Arc::new(watch::Sender::new(())));
+        let (met, cut) = (
+            Arc::new(Met::default()),
+            Arc::new(watch::Sender::new(End::Cut)),
+        );
         let (met_there, cut_there) = (Arc::clone(&met), Arc::clone(&cut));
         let acceptor = RUNTIME.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -249,7 +331,12 @@ impl Relay {
 
     /// Closes all connections that are open, without a word.
     pub(crate) fn cut(&self) {
-        self.cut.send_replace(());
+        self.cut.send_replace(End::Cut);
+    }
+
+    /// Closes all connections that are open, as TLS has it.
+    pub(crate) fn close(&self) {
+        self.cut.send_replace(End::Close);
     }
 }
 
@@ -275,13 +362,22 @@ impl Met {
 async fn relay(
     mut tls: impl tokio::io::AsyncRead + AsyncWriteExt + Unpin,
     clear: std::io::Result<TcpStream>,
-    mut cut: watch::Receiver<()>,
+    mut cut: watch::Receiver<End>,
 ) {
     let Ok(mut clear) = clear else {
         return;
     };
     tokio::select! {
         _ = copy_bidirectional(&mut tls, &mut clear) => {}
-        _ = cut.changed() => {}
+        _ = cut.changed() => {
+            let end = *cut.borrow();
+            if let End::Close = end {
+                // Gone already is as good.
+                let _ = tls.shutdown().await;
+            }
+        }
     }
+    // Whoever sees the end of the clear side may count on the other's.
+    drop(tls);
+    drop(clear);
 }

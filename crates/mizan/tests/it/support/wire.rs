@@ -187,6 +187,14 @@ impl Wire {
         }
     }
 
+    /// What has come, at least a byte.
+    pub(crate) fn some(&mut self) -> Result<Vec<u8>, How> {
+        if self.buffer.is_empty() {
+            self.fill()?;
+        }
+        Ok(std::mem::take(&mut self.buffer))
+    }
+
     fn line(&mut self) -> Result<String, How> {
         let mut raw = self.until(b"\r\n")?;
         raw.truncate(raw.len() - 2);

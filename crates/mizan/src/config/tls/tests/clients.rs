@@ -36,6 +36,25 @@ fn a_backend_is_verified_by_the_roots_of_the_pool_and_its_name() {
 }
 
 #[test]
+fn a_certificate_that_is_given_stands_for_itself_though_it_calls_itself_an_authority() {
+    let (pki, other) = (Pki::new(), Pki::new());
+    pki.issue_authority("a", "a.example");
+    other.issue_authority("a", "a.example");
+    let config = &tls(&pki, "roots = \"a.pem\"").config;
+    let (right, wrong) = (
+        server(&clean(&pki, &listener(ONE))),
+        server(&clean(&other, &listener(ONE))),
+    );
+    shake(config, &right, "a.example").expect("it is the one");
+    shake(config, &right, "b.example")
+        .err()
+        .expect("another name");
+    shake(config, &wrong, "a.example")
+        .err()
+        .expect("another of that name");
+}
+
+#[test]
 fn a_pin_is_asked_for_on_top_and_is_enough_without_verification() {
     let pki = Pki::new();
     let (certificate, _) = pki.issue("a", Wish::of(&["a.example"]));

@@ -97,6 +97,16 @@ impl Pki {
         (certificate, key)
     }
 
+    /// Writes `NAME.pem` and `NAME.key` as they come from a tool in its simplest use: signed by itself, and an authority.
+    pub(super) fn issue_authority(&self, name: &str, host: &str) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("signed");
+        self.write(&format!("{name}.pem"), certificate.pem());
+        self.write(&format!("{name}.key"), key.serialize_pem());
+    }
+
     /// Writes `crl.pem`, which revokes the certificates with those numbers.
     pub(super) fn revoke(&self, serials: &[u64]) {
         let revoked = serials.iter().map(|serial| RevokedCertParams {

@@ -108,6 +108,7 @@ fn shown_to(
     let provider = std::sync::Arc::new(provider);
     let mut config = (*client(pki)).clone();
     let verifier = super::super::verifier::Verifier {
+        given: Vec::new(),
         chain: None,
         pins: Vec::new(),
         provider,
@@ -227,6 +228,7 @@ fn an_optional_certificate_may_be_missing_but_not_wrong() {
     shake(&client(&pki), &server, "a.example").expect("none is fine");
     let mut stranger = (*client_as(&other, "a")).clone();
     let verifier = super::super::verifier::Verifier {
+        given: Vec::new(),
         chain: None,
         pins: Vec::new(),
         provider: std::sync::Arc::new(aws_lc_rs::default_provider()),
