@@ -97,6 +97,12 @@ pub fn write_response(
 /// # Errors
 /// The rule that they break.
 pub fn write_trailers(out: &mut Vec<u8>, trailers: &HeaderMap) -> Result<(), HeadError> {
+    // No parser reads them before they are passed on, and the library takes `"` in a name.
+    let is_token =
+        |name: &HeaderName| line::token_length(name.as_str().as_bytes()) == name.as_str().len();
+    if !trailers.keys().all(is_token) {
+        return Err(HeadError::Field);
+    }
     write_fields(out, trailers)
 }
 
