@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(request_head response_head chunked_body proxy_header client_hello)
+[ ${#targets[@]} -gt 0 ] || targets=(request_head response_head chunked_body proxy_header client_hello http2_convert websocket grpc_web)
 
 if ! command -v c++ >/dev/null; then
     echo "fuzz: no C++ compiler: apt-get install g++" >&2

@@ -9,10 +9,13 @@
 
 pub mod chunked_body;
 pub mod client_hello;
+pub mod grpc_web;
+pub mod http2_convert;
 pub mod proxy_header;
 pub mod request_head;
 pub mod response_head;
 pub mod strict;
+pub mod websocket;
 
 /// What became of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

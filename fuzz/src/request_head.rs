@@ -28,6 +28,7 @@ pub fn check(data: &[u8]) -> Verdict {
     let mut lines = Lines::new();
     let parsed = request::parse(data, &mut lines, LIMITS);
     let by_pieces = length_by_pieces(data);
+    as_httparse_reads(data, &parsed);
     let head = match parsed {
         Ok(Some(head)) => head,
         Ok(None) => {
@@ -120,6 +121,74 @@ fn same_reading(bytes: &[u8], head: &RequestHead<'_, '_>) {
         "Host of {}",
         show(bytes)
     );
+}
+
+/// What is taken, `httparse` takes too and reads the same; what is refused though it takes it, is refused for a rule
+/// that it does not know.
+fn as_httparse_reads(data: &[u8], ours: &Result<Option<RequestHead<'_, '_>>, HeadError>) {
+    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut theirs = httparse::Request::new(&mut fields);
+    let read = theirs.parse(data);
+    match ours {
+        Ok(None) => {}
+        Ok(Some(head)) => {
+            let length = head.bytes.len();
+            assert_eq!(
+                read,
+                Ok(httparse::Status::Complete(length)),
+                "{}",
+                show(data)
+            );
+            assert_eq!(
+                theirs.method.map(str::as_bytes),
+                Some(head.method),
+                "{}",
+                show(data)
+            );
+            let target = theirs.path.unwrap_or_default().as_bytes();
+            let is_of_scheme = !target.starts_with(b"/") && target != b"*";
+            let is_same = match is_of_scheme {
+                false => target == head.target,
+                true => target.ends_with(head.target) || matches!(head.target, b"/" | b"*"),
+            };
+            assert!(is_same, "target of {}", show(data));
+            let version = u8::from(head.version != Version::Http10);
+            assert_eq!(theirs.version, Some(version), "{}", show(data));
+            let pairs = theirs
+                .headers
+                .iter()
+                .map(|field| (field.name.as_bytes(), field.value));
+            let same = pairs.eq(head.lines.iter().map(|line| (line.name, line.value)));
+            assert!(same, "fields of {}", show(data));
+        }
+        // Empty lines before a head are passed over elsewhere, and only whole ones.
+        Err(_) if matches!(data.first(), Some(b'\r' | b'\n')) => {}
+        Err(reason) => {
+            let is_known = matches!(
+                reason,
+                HeadError::BareLf
+                    | HeadError::Target
+                    | HeadError::TooManyFields
+                    | HeadError::HostMissing
+                    | HeadError::HostRepeated
+                    | HeadError::HostMalformed
+                    | HeadError::LengthAndEncoding
+                    | HeadError::LengthRepeated
+                    | HeadError::LengthMalformed
+                    | HeadError::Encoding
+                    | HeadError::EncodingUnsupported
+                    | HeadError::FramingLookalike
+                    | HeadError::Expectation
+                    | HeadError::Connect
+                    | HeadError::ConnectionOptions
+            );
+            assert!(
+                is_known || !matches!(read, Ok(httparse::Status::Complete(_))),
+                "{reason:?}: {}",
+                show(data)
+            );
+        }
+    }
 }
 
 /// What a backend gets is one request, the same one, with nothing that only holds for the client's connection.

@@ -41,6 +41,21 @@ fn first_messages_of_tls_clients_are_read_however_they_are_split() {
 }
 
 #[test]
+fn heads_of_http2_become_heads_of_http1_that_say_the_same() {
+    fuzz("http2_convert", promises::http2_convert::check);
+}
+
+#[test]
+fn a_close_is_put_between_two_frames_of_a_websocket() {
+    fuzz("websocket", promises::websocket::check);
+}
+
+#[test]
+fn text_of_grpc_web_is_decoded_however_it_is_cut() {
+    fuzz("grpc_web", promises::grpc_web::check);
+}
+
+#[test]
 fn the_second_reader_refuses_what_must_be_refused() {
     type Refuses = fn(&[u8]) -> bool;
     let head: Refuses = |data| promises::strict::head(head_of(data)).is_err();

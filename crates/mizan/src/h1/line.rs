@@ -150,7 +150,7 @@ pub(super) fn line_end(bytes: &[u8], start: usize) -> Result<Option<usize>, Head
 }
 
 /// How many token bytes (RFC 9110 §5.6.2) `bytes` begins with.
-pub(super) fn token_length(bytes: &[u8]) -> usize {
+pub(crate) fn token_length(bytes: &[u8]) -> usize {
     let others = |byte: &u8| !field::IS_TOKEN[usize::from(*byte)];
     bytes.iter().position(others).unwrap_or(bytes.len())
 }

@@ -15,7 +15,7 @@
 
 pub(super) mod client;
 pub mod convert;
-pub(super) mod grpc_web;
+pub mod grpc_web;
 mod inflow;
 mod io;
 mod outflow;

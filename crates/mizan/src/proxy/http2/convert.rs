@@ -101,7 +101,10 @@ pub fn write_trailers(out: &mut Vec<u8>, trailers: &HeaderMap) {
         let before = out.len();
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
-        let is_sound = !chunked::is_forbidden_trailer(name.as_str().as_bytes())
+        let name = name.as_str().as_bytes();
+        // No parser reads them before they are passed on, and the library takes `"` in a name.
+        let is_sound = line::token_length(name) == name.len()
+            && !chunked::is_forbidden_trailer(name)
             && write_value(out, value).is_ok();
         out.extend_from_slice(b"\r\n");
         if !is_sound || out.len() - start > chunked::TRAILERS_MAX {

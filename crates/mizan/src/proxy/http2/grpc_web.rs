@@ -91,7 +91,7 @@ fn rename(fields: &mut HeaderMap, from: &str, to: &str) {
 
 /// Decodes the text form of a request's body as it comes.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub struct Decoder {
     /// The beginning of a group of four.
     rest: Vec<u8>,
 }
@@ -103,7 +103,7 @@ impl Decoder {
     }
 
     /// The bytes that `text` brings; `None` if it is not base64.
-    pub(super) fn decode(&mut self, text: &[u8]) -> Option<Vec<u8>> {
+    pub fn decode(&mut self, text: &[u8]) -> Option<Vec<u8>> {
         self.rest.extend_from_slice(text);
         let whole = self.rest.len() / 4 * 4;
         let mut out = Vec::with_capacity(whole / 4 * 3);
