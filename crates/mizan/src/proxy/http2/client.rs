@@ -312,7 +312,7 @@ impl ClientStream {
         }
         let ends = frames.is_end_stream();
         if let Some(web) = self.web {
-            web.from_grpc(&mut parts.headers);
+            web.to_web(&mut parts.headers);
         }
         convert::write_response(&mut head, &parts, ends, self.to_head).map_err(io::Error::other)?;
         let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);
