@@ -244,6 +244,10 @@ async fn exchange(
     if let Some(input) = &mut down.input {
         input.consume(plan.head_length);
     }
+    if plan.upgrade.is_some() {
+        // A tunnel may be idle for days: it holds no room that it does not use.
+        plan.shrink();
+    }
     plan.keep_alive &= !gone && !worker.is_closing();
     if let Some(most) = down.listener.requests_per_connection_max {
         plan.keep_alive &= down.requests < most;
@@ -262,9 +266,30 @@ async fn exchange(
         }
     };
     record::finished(down, worker, &in_force, &plan, &outcome);
+    if plan.upgrade.is_some() {
+        return after;
+    }
     worker.put_scratch(plan.head);
     if plan.logged.bytes.capacity() > 0 {
         worker.put_scratch(plan.logged.bytes);
     }
     after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<'a, F: Future + 'a>(
+        _: impl Fn(&'a mut Downstream, &'a Rc<Worker>) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    /// An open WebSocket is one of these.
+    #[test]
+    fn the_future_of_a_burst_is_small() {
+        let size = size_of_future(burst);
+        assert!(size <= 3_400, "{size} bytes");
+    }
 }

@@ -334,7 +334,7 @@ impl ClientStream {
             self.web = None;
         }
         if let Some(web) = self.web {
-            web.set_type(&mut parts.headers);
+            web.to_web(&mut parts.headers);
         }
         convert::write_response(&mut head, &parts, ends, self.to_head).map_err(io::Error::other)?;
         let has_length = parts.headers.contains_key(http::header::CONTENT_LENGTH);

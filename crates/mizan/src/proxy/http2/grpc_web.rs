@@ -47,7 +47,7 @@ impl Spelling {
     }
 
     /// Makes the head of a response one of gRPC-Web.
-    pub(super) fn set_type(self, fields: &mut HeaderMap) {
+    pub(super) fn to_web(self, fields: &mut HeaderMap) {
         rename(fields, "application/grpc", self.content_type());
         // The trailers come on top.
         fields.remove(header::CONTENT_LENGTH);
@@ -149,7 +149,7 @@ mod tests {
         fields.insert(header::CONTENT_TYPE, text.clone());
         Spelling::Text.to_grpc(&mut fields);
         assert_eq!(fields[header::CONTENT_TYPE], "application/grpc+proto");
-        Spelling::Text.set_type(&mut fields);
+        Spelling::Text.to_web(&mut fields);
         assert_eq!(fields[header::CONTENT_TYPE], text);
     }
 
