@@ -10,7 +10,7 @@ use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
 use http::{Method, Request, Response};
 use std::future::poll_fn;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
 pub(crate) const TEXT: u8 = 0x81;
@@ -284,14 +284,6 @@ impl WebSocket {
                     Err(error) = sent => panic!("not sent: {error}"),
                 }
             }),
-        }
-    }
-
-    /// Ends its own way, and goes on reading.
-    pub(crate) fn finish(&mut self) {
-        match self {
-            Self::Connection(wire) => wire.stream().shutdown(Shutdown::Write).expect("it is live"),
-            Self::Stream(sending, _) => sending.send_data(Bytes::new(), true).expect("it is open"),
         }
     }
 }
