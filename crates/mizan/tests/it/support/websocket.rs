@@ -246,6 +246,14 @@ impl WebSocket {
         }
     }
 
+    /// Ends its own way, and goes on reading.
+    pub(crate) fn finish(&mut self) {
+        match self {
+            Self::Connection(wire) => _ = wire.stream().shutdown(Shutdown::Write),
+            Self::Stream(sending, _) => _ = sending.send_data(Bytes::new(), true),
+        }
+    }
+
     /// Sends all pieces while it reads to the end: what came. It must end with a FIN.
     #[track_caller]
     pub(crate) fn play(self, pieces: &[&[u8]]) -> Vec<u8> {
