@@ -249,7 +249,7 @@ impl WebSocket {
     /// Ends its own way, and goes on reading.
     pub(crate) fn finish(&mut self) {
         match self {
-            Self::Connection(wire) => _ = wire.stream().shutdown(Shutdown::Write),
+            Self::Connection(wire) => _ = wire.stream().shutdown(std::net::Shutdown::Write),
             Self::Stream(sending, _) => _ = sending.send_data(Bytes::new(), true),
         }
     }
