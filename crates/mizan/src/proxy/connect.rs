@@ -137,12 +137,13 @@ async fn open<'c>(
         }
     };
     if is_http2 {
-        let opening = Shared::open(
+        // Behind a box: it is large, and most connections are not of this kind.
+        let opening = Box::pin(Shared::open(
             transport,
             pool.tls.is_some(),
             pool,
             (&request.worker.wheel, open),
-        );
+        ));
         let shared = tokio::select! {
             biased;
             shared = opening => shared,

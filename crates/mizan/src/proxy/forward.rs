@@ -227,7 +227,7 @@ async fn one_try<'s>(
     };
     let answered =
         response_head::response(down, request, upload, &mut up, (outcome, may_retry)).await;
-    let response = match answered {
+    let mut response = match answered {
         Ok(response) => response,
         Err(failed) => {
             up.abandon();
@@ -245,32 +245,39 @@ async fn one_try<'s>(
         .latency
         .record(latency);
     let measured = (backend, started, latency);
-    conclude(down, request, upload, (up, response), (outcome, measured)).await
+    let parties = (&mut up, &mut response);
+    let (after, is_clean) = conclude(down, request, upload, parties, (outcome, measured)).await;
+    if is_clean {
+        let now_ms = down.timer.now_ms();
+        request.worker.upstreams.put(up, request.pool, now_ms);
+    }
+    Ok(after)
 }
 
-/// Passes the answer on, and says what became of the try.
+/// Passes the answer on, and says what became of the try; also whether the backend's connection is good for another.
 async fn conclude(
     down: &mut Downstream,
     request: &Request<'_>,
     upload: &mut Upload,
-    (mut up, mut response): (Upstream<'_>, Response),
+    (up, response): (&mut Upstream<'_>, &mut Response),
     (outcome, (backend, started, latency)): (&mut Record<'_>, (&Backend, Instant, Duration)),
-) -> Result<After, Failed> {
+) -> (After, bool) {
     // Where there is no body the client's stream ends with its head.
     let has_body = !matches!(
         response.head.framing_out,
         Framing::None | Framing::Length(0)
     );
     let is_held_open = has_body && down.transport.hold_open(&up.transport);
-    let mut relayed = relay::relay(down, request, upload, &mut up, &mut response).await;
+    let mut relayed = relay::relay(down, request, upload, up, response).await;
     outcome.bytes_out += response.written;
     if is_held_open && relayed.is_ok() && !response.head.is_upgrade {
-        relayed = end(down, request, &mut up).await;
+        relayed = end(down, request, up).await;
     }
     match relayed {
         Ok(()) if response.head.is_upgrade => {
             observe_answer(request, backend, 101, (latency, clock::now()));
-            Ok(hand_through(down, request, &mut up, &mut response, outcome).await)
+            let after = Box::pin(hand_through(down, request, up, response, outcome)).await;
+            (after, false)
         }
         Ok(()) => {
             let ended = clock::now();
@@ -283,20 +290,17 @@ async fn conclude(
                 None => response.head.status,
             };
             observe_answer(request, backend, status, (latency, ended));
-            let clean = response.head.keep_upstream
+            let is_clean = response.head.keep_upstream
                 && upload.is_sent(&request.plan.head)
                 && !response.has_rest();
-            let now_ms = down.timer.now_ms();
-            if clean {
-                request.worker.upstreams.put(up, request.pool, now_ms);
-            }
-            Ok(match (response.head.keep_downstream, upload.is_read()) {
+            let after = match (response.head.keep_downstream, upload.is_read()) {
                 (true, true) => After::Keep,
                 // Where the client wanted to go on it may be sending: a close would be a reset.
                 (false, true) if request.plan.wants_keep_alive => After::Linger,
                 (false, true) => After::Close,
                 (_, false) => After::Linger,
-            })
+            };
+            (after, is_clean)
         }
         Err(reason) => {
             up.abandon();
@@ -306,7 +310,7 @@ async fn conclude(
             if response.is_close_delimited() {
                 down.transport.reset_on_close();
             }
-            Ok(After::Close)
+            (After::Close, false)
         }
     }
 }
