@@ -154,13 +154,18 @@ struct Files {
 }
 
 impl Files {
-    /// Looks for the first time, so that what changes from here on is seen.
+    /// Looks for the first time, so that what changes from here on is seen; what changed since the configuration in
+    /// force was read is seen by its text.
     fn new(parts: &Parts) -> Self {
         let main = parts.options.config.clone();
+        let in_force = parts.current.load().digest;
         Self {
             watch: None,
             looking: Some(tokio::task::spawn_blocking(move || {
-                (config::Watch::new(&main), false)
+                let watch = config::Watch::new(&main);
+                let sources = config::load(&main);
+                let has_changed = sources.is_ok_and(|now| config::digest(&now) != in_force);
+                (watch, has_changed)
             })),
             looked: clock::now(),
             pending: None,
