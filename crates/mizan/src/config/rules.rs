@@ -12,6 +12,7 @@ pub(super) use route::without_slash;
 
 use super::report::Cx;
 use super::schema::{File, ListenerKind, OneOrMany};
+use super::text::{Bytes, Text};
 use super::tree::{At, Place};
 use crate::snapshot::Bind;
 use std::collections::BTreeMap;
@@ -179,13 +180,13 @@ impl Seen {
 }
 
 /// A stream's window is a part of its connection's (RFC 9113 §5.2.1).
-fn windows(cx: &mut Cx<'_>, at: &At<'_>, stream: &str, connection: &str) {
-    let message =
-        format!("a stream's window of {stream} is larger than its connection's of {connection}");
-    cx.error_with(
-        at,
-        "contradiction",
-        message,
-        "raise `connection_window`, or lower this",
-    );
+fn windows(cx: &mut Cx<'_>, at: &At<'_>, stream: &Text<Bytes>, connection: &Text<Bytes>) {
+    if stream.value > connection.value {
+        let (stream, connection) = (&stream.text, &connection.text);
+        let message = format!(
+            "a stream's window of {stream} is larger than its connection's of {connection}"
+        );
+        let help = "raise `connection_window`, or lower this";
+        cx.error_with(&at.key("window"), "contradiction", message, help);
+    }
 }

@@ -482,25 +482,10 @@ pub(super) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// Whether the route removes or sets this field, in any spelling that a backend might fold together.
 fn is_edited(edits: &HeaderEdits, name: &[u8]) -> bool {
-    let same = |edited: &str| {
-        edited.len() == name.len()
-            && edited
-                .bytes()
-                .zip(name)
-                .all(|(one, other)| fold(one) == fold(*other))
-    };
+    let same = |edited: &str| field::is_same_folded(edited.as_bytes(), name);
     !edits.is_empty()
         && (edits.remove.iter().any(|removed| same(removed))
             || edits.set.iter().any(|(set, _)| same(set)))
-}
-
-/// Case, and `_` for `-`, make no difference to CGI and WSGI.
-fn fold(byte: u8) -> u8 {
-    if byte == b'_' {
-        b'-'
-    } else {
-        byte.to_ascii_lowercase()
-    }
 }
 
 /// The fields that a route sets and adds.

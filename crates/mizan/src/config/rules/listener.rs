@@ -81,16 +81,9 @@ fn limits(cx: &mut Cx<'_>, listener: &Listener, at: &At<'_>) {
         );
         cx.error(&at.key("target_max"), "contradiction", message);
     }
-    let windows = &listener.http2_limits;
-    if windows.window.value > windows.connection_window.value {
-        let at = at.key("http2_limits");
-        super::windows(
-            cx,
-            &at.key("window"),
-            &windows.window.text,
-            &windows.connection_window.text,
-        );
-    }
+    let limits = &listener.http2_limits;
+    let at_limits = at.key("http2_limits");
+    super::windows(cx, &at_limits, &limits.window, &limits.connection_window);
     if listener.trusted_depth > 0 && !listener.trusted_proxies.is_empty() {
         let message = "`trusted_depth` believes every peer, so `trusted_proxies` means nothing beside it; keep the \
                        networks if you know them, the depth if not"

@@ -30,16 +30,9 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         let at = pools.key(name);
         policy(cx, pool, &at);
         backends(cx, pool, &own, &at);
-        let windows = &pool.http2_limits;
-        if windows.window.value > windows.connection_window.value {
-            let at = at.key("http2_limits");
-            super::windows(
-                cx,
-                &at.key("window"),
-                &windows.window.text,
-                &windows.connection_window.text,
-            );
-        }
+        let limits = &pool.http2_limits;
+        let at_limits = at.key("http2_limits");
+        super::windows(cx, &at_limits, &limits.window, &limits.connection_window);
         if let Some(health) = &pool.health {
             probe(cx, pool, health, &at.key("health"));
         }
