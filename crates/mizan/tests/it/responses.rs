@@ -60,15 +60,21 @@ fn an_ambiguous_or_broken_head_is_a_502_with_a_reason() {
 
 #[test]
 fn a_head_without_end_is_a_502_and_takes_no_memory() {
-    let (_backend, mizan) = behind(|exchange| {
+    let backend = Backend::start(|exchange| {
         exchange.send("HTTP/1.1 200 OK\r\n")?;
         for number in 0..100_000 {
             exchange.send(format!("X-{number}: {}\r\n", "a".repeat(1_000)))?;
         }
         Ok(Next::Close)
     });
-    let before = mizan.resident_bytes();
+    let config = config("", POOL, &[backend.address()]);
+    let mizan = Mizan::start(&format!("workers = 1\n{config}"));
+    // What a worker's first request takes once, stacks and the like, is not what is asked.
     assert_eq!(mizan.get("/").status, 502);
+    let before = mizan.resident_bytes();
+    for _ in 0..10 {
+        assert_eq!(mizan.get("/").status, 502);
+    }
     let grown = mizan.resident_bytes().saturating_sub(before);
     assert!(grown < 4 << 20, "{grown} bytes");
 }
