@@ -229,7 +229,11 @@ fn read_fields(fields: &mut HeaderMap, lines: &[Line<'_>]) -> Result<(), http::E
             | Field::TransferEncoding => {}
             _ => {
                 let name = HeaderName::from_bytes(line.name)?;
-                fields.append(name, HeaderValue::from_bytes(line.value)?);
+                let mut value = HeaderValue::from_bytes(line.value)?;
+                // Another one with each request: HPACK's table would hold nothing but those, and the library looks
+                // through all that it holds of a name (RFC 7541 §6.2.3: a literal that is never indexed).
+                value.set_sensitive(matches!(line.field, Field::XRequestId | Field::Traceparent));
+                fields.append(name, value);
             }
         }
     }
@@ -240,4 +244,28 @@ fn read_fields(fields: &mut HeaderMap, lines: &[Line<'_>]) -> Result<(), http::E
 pub fn grpc_status(fields: &HeaderMap) -> Option<u32> {
     let value = fields.get("grpc-status")?;
     value.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h1::request;
+
+    /// The library looks through every value that HPACK's table holds of a name, and it kept fifty identifiers there.
+    #[test]
+    fn what_differs_with_each_request_stays_out_of_hpack_s_table() {
+        let bytes = b"GET / HTTP/1.1\r\nHost: a.example\r\nX-Request-Id: r7\r\nTraceparent: 00-1\r\nX-Forwarded-For: 10.0.0.1\r\nAccept: */*\r\n\r\n";
+        let limits = request::Limits {
+            headers_max: FIELDS_MAX,
+            target_bytes_max: 100,
+        };
+        let mut lines = Lines::new();
+        let head = request::parse(bytes, &mut lines, limits)
+            .expect("it is sound")
+            .expect("it is whole");
+        let request = super::request(&head, false).expect("HTTP/2 can carry it");
+        let never_indexed = |name: &str| request.headers()[name].is_sensitive();
+        assert!(never_indexed("x-request-id") && never_indexed("traceparent"));
+        assert!(!never_indexed("x-forwarded-for") && !never_indexed("accept"));
+    }
 }

@@ -118,19 +118,19 @@ impl Inflow {
         self.framing_read = 0;
         let trailers = trailers.unwrap_or_default();
         self.grpc_status = convert::grpc_status(&trailers);
-        let kept = (!trailers.is_empty()).then(|| trailers.clone());
-        self.trailers = kept;
-        if !self.is_chunked {
-            return;
+        match self.web {
+            _ if !self.is_chunked => {}
+            Some(web) => {
+                self.begin(web.trailers(&trailers));
+                self.is_last = true;
+            }
+            None => {
+                self.framing.extend_from_slice(b"0\r\n");
+                convert::write_trailers(&mut self.framing, &trailers);
+                self.framing.extend_from_slice(b"\r\n");
+            }
         }
-        if let Some(web) = self.web {
-            self.begin(web.trailers(&trailers));
-            self.is_last = true;
-            return;
-        }
-        self.framing.extend_from_slice(b"0\r\n");
-        convert::write_trailers(&mut self.framing, &trailers);
-        self.framing.extend_from_slice(b"\r\n");
+        self.trailers = (!trailers.is_empty()).then_some(trailers);
     }
 
     /// What comes behind a body of known length that was read whole.
