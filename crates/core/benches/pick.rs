@@ -66,7 +66,7 @@ fn pool(policy: PolicyKind, count: usize, half_down: bool) -> Pool {
         };
         pool.probed(now, backend.key(), result);
         let latency = Duration::from_micros(1_000 + n as u64 % 97);
-        pool.observe(now, backend, Outcome::Success { latency });
+        pool.observe(now, 0, backend, Outcome::Success { latency });
     }
     pool.tick(now);
     let down = pool.status(now).backends;
@@ -140,7 +140,7 @@ fn outcomes(criterion: &mut Criterion) {
                 let pick = requests.next();
                 let claim = pool.pick(&pick).expect("somebody is usable");
                 let latency = Duration::from_micros(1_000 + (pick.random & 0xFF));
-                pool.observe(pick.now, claim.backend(), Outcome::Success { latency });
+                pool.observe(pick.now, 0, claim.backend(), Outcome::Success { latency });
             });
         });
     }

@@ -114,9 +114,9 @@ impl Backend {
         &self.version
     }
 
-    /// Its share of traffic at present, `0..=65535`.
+    /// Its share of traffic as configured, `0..=65535`.
     pub fn weight(&self) -> u32 {
-        self.live().weight()
+        self.live().nominal_weight()
     }
 
     /// Requests in flight.

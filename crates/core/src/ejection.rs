@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
+pub(crate) mod outlier;
 pub(crate) mod refusal;
 
 /// When a backend is ejected, and for how long.
@@ -45,6 +46,16 @@ pub struct EjectionConfig {
     pub max_ejected: f64,
     /// For each such stretch without an ejection, n shrinks by one. Default 300 s.
     pub forgive_after: Duration,
+    /// A success rate this many standard deviations below the mean of the pool ejects, if it is at
+    /// least 5 points lower. Default 1.9; 0: never.
+    pub success_rate_deviations: f64,
+    /// So many backends must have had `requests_min` requests for that. Default 5.
+    pub success_rate_backends_min: u32,
+    /// This share of failed requests ejects, whatever the others do. `0.0..=1.0`, default 0.85; above 1:
+    /// never.
+    pub failed_share: f64,
+    /// Requests within ten seconds that it takes to judge by a share. Default 100.
+    pub requests_min: u32,
 }
 
 impl Default for EjectionConfig {
@@ -57,6 +68,10 @@ impl Default for EjectionConfig {
             time_max: Duration::from_secs(300),
             max_ejected: 0.5,
             forgive_after: Duration::from_secs(300),
+            success_rate_deviations: 1.9,
+            success_rate_backends_min: 5,
+            failed_share: 0.85,
+            requests_min: 100,
         }
     }
 }
@@ -89,6 +104,12 @@ pub enum EjectionCause {
     Lost,
     /// The first request after an ejection failed again.
     Probation,
+    /// Fewer of its requests succeed than of its siblings'.
+    SuccessRate,
+    /// Nearly all of its requests fail.
+    FailedShare,
+    /// Nothing succeeded for five seconds.
+    Steady,
 }
 
 impl fmt::Display for EjectionCause {
@@ -99,11 +120,19 @@ impl fmt::Display for EjectionCause {
             Self::Refused => "refused connections in a row",
             Self::Lost => "lost connections in a row",
             Self::Probation => "the first request after its return failed",
+            Self::SuccessRate => "fewer requests succeed than at its siblings",
+            Self::FailedShare => "nearly all requests fail",
+            Self::Steady => "nothing succeeded for five seconds",
         })
     }
 }
 
 impl EjectionCause {
+    /// Whether a look at the last seconds finds it out, rather than a run of failures.
+    pub(crate) fn is_of_a_window(self) -> bool {
+        matches!(self, Self::SuccessRate | Self::FailedShare | Self::Steady)
+    }
+
     /// As a number that fits an atomic.
     pub(crate) fn code(self) -> u32 {
         self as u32
@@ -117,6 +146,9 @@ impl EjectionCause {
             Self::Refused,
             Self::Lost,
             Self::Probation,
+            Self::SuccessRate,
+            Self::FailedShare,
+            Self::Steady,
         ]
         .into_iter()
         .find(|cause| cause.code() == code)
@@ -277,7 +309,7 @@ impl Ejector {
         let provable = match cause {
             EjectionCause::Refused => true,
             EjectionCause::Lost => self.gone && count == 1,
-            EjectionCause::Failures | EjectionCause::Errors | EjectionCause::Probation => false,
+            _ => false,
         };
         if !provable {
             return false;

@@ -14,21 +14,25 @@
 //! | [`policy`] | which of the usable backends a request gets |
 //! | [`health`] | rise and fall of active checks |
 //! | [`ejection`] | what traffic says: failure runs, growing ejection |
+//! | [`adaptive`] | healthy or degraded: how much of its weight a backend gets |
 //! | [`mod@availability`] | who may be picked; panic |
 //! | [`retry`] | the retry budget |
 //! | [`drain`] | serving → draining → drained |
 
+pub mod adaptive;
 pub mod availability;
 pub mod backend;
 pub mod drain;
 pub mod ejection;
 pub mod health;
+pub(crate) mod measure;
 mod padded;
 pub mod policy;
 pub mod pool;
 pub mod retry;
 pub mod time;
 
+pub use adaptive::{AdaptiveConfig, AdaptiveState};
 pub use availability::{Admin, Availability, Mode, availability};
 pub use backend::{Address, Backend, Member};
 pub use drain::{Drain, DrainConfig, DrainPhase};

@@ -59,6 +59,14 @@ impl PolicyKind {
     }
 }
 
+impl PolicyKind {
+    /// Whether weights that adapt change whom it picks. One that goes by a hash leaves keys where they
+    /// are, and `round_robin` gives everybody a turn.
+    pub fn follows_weight(self) -> bool {
+        !matches!(self, Self::RoundRobin | Self::ConsistentHash)
+    }
+}
+
 impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -207,6 +215,20 @@ impl Picker {
             .pick(&view)
             .or_else(|| self.scan(&view))
             .ok_or_else(|| self.why(&view))
+    }
+
+    /// Claims a backend that is due a request, if this request may get it.
+    pub(crate) fn claim_due(&self, id: u64, mask: Gate, pick: &Pick<'_>) -> Option<Claim> {
+        let index = self.membership.index_of_id(id)?;
+        let view = View {
+            membership: &self.membership,
+            candidates: &self.candidates,
+            mask,
+            pick,
+        };
+        let claim = view.claim(index);
+        self.policy.refresh(&self.membership, index);
+        claim
     }
 
     pub(crate) fn refresh(&self, backend: &Backend) {

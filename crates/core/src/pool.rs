@@ -15,6 +15,7 @@ use crate::ejection::EjectionConfig;
 use crate::policy::Picker;
 use crate::time::Instant;
 
+mod adapt;
 mod claim;
 mod control;
 mod entry;
@@ -26,6 +27,7 @@ mod status;
 use control::Control;
 use shared::{Shared, work};
 
+pub use crate::adaptive::{AdaptiveConfig, AdaptiveState};
 pub use crate::availability::Admin;
 pub use crate::backend::{Address, Backend, Member};
 pub use crate::health::{Health, ProbeResult};
@@ -51,6 +53,8 @@ pub struct PoolConfig {
     pub probed: bool,
     /// Passive checks.
     pub ejection: EjectionConfig,
+    /// How weights follow what traffic says.
+    pub adaptive: AdaptiveConfig,
     /// How many retries are allowed.
     pub retry_budget: RetryBudgetConfig,
 }
@@ -64,6 +68,7 @@ impl Default for PoolConfig {
             fall: 3,
             probed: false,
             ejection: EjectionConfig::default(),
+            adaptive: AdaptiveConfig::default(),
             retry_budget: RetryBudgetConfig::default(),
         }
     }
@@ -180,9 +185,10 @@ impl Pool {
         }
     }
 
-    /// What became of a request that was claimed from here.
-    pub fn observe(&self, now: Instant, backend: &Backend, outcome: Outcome) {
-        outcome::observe(&self.shared, now, backend, outcome);
+    /// What became of a request that was claimed from here. `worker` is any number that is stable for
+    /// the calling thread; equal numbers only share cache lines.
+    pub fn observe(&self, now: Instant, worker: usize, backend: &Backend, outcome: Outcome) {
+        outcome::observe(&self.shared, now, (worker, backend), outcome);
     }
 
     /// What a probe found. Ignored if the pool has no probes, or no such member (any more).
@@ -248,7 +254,12 @@ impl Pool {
 
     fn pick_once(&self, pick: &Pick<'_>) -> Result<Claim, NoPick> {
         let picker = self.shared.picker.load();
-        let claim = picker.pick(self.shared.mask(), pick)?;
+        let mask = self.shared.mask();
+        let due = self.shared.take_due();
+        let claim = match due.and_then(|id| picker.claim_due(id, mask, pick)) {
+            Some(claim) => claim,
+            None => picker.pick(mask, pick)?,
+        };
         if picker.keeps_load() && picker.generation() != self.shared.generation() {
             // The claim was counted in a table that is no longer in force.
             self.shared.refresh(claim.backend());

@@ -8,6 +8,8 @@ use crate::time::Instant;
 
 use super::WEIGHT_MAX;
 use super::load::{Latency, Penalty};
+use crate::adaptive::LEVELS;
+use crate::measure::Cells;
 
 /// `in_flight_max` of a backend without a limit.
 const UNLIMITED: u32 = u32::MAX;
@@ -18,7 +20,9 @@ const UNLIMITED: u32 = u32::MAX;
 pub(crate) struct Live {
     in_flight: AtomicU32,
     pub(crate) gate: AtomicGate,
+    /// Nominal weight × level, so in steps of 1/`LEVELS`.
     weight: AtomicU32,
+    /// The configured limit, or a lower one while it starts slowly.
     in_flight_max: AtomicU32,
     /// Where it stands in the picker in force: a hint, to be checked.
     pub(crate) slot: AtomicU32,
@@ -31,6 +35,12 @@ pub(crate) struct Live {
     /// When and why a request marked it; read by the next `tick`.
     marked_at: AtomicU64,
     mark: AtomicU32,
+    /// What the configuration says.
+    nominal: AtomicU32,
+    in_flight_limit: AtomicU32,
+    /// Share of its nominal weight that it gets, `1..=LEVELS`.
+    level: AtomicU32,
+    pub(crate) cells: Cells,
 }
 
 impl Live {
@@ -49,6 +59,10 @@ impl Live {
             lost: AtomicU32::new(0),
             marked_at: AtomicU64::new(0),
             mark: AtomicU32::new(0),
+            nominal: AtomicU32::new(0),
+            in_flight_limit: AtomicU32::new(UNLIMITED),
+            level: AtomicU32::new(LEVELS),
+            cells: Cells::default(),
         };
         live.configure(weight, in_flight_max);
         live
@@ -56,14 +70,55 @@ impl Live {
 
     /// Takes over what the configuration says.
     pub(crate) fn configure(&self, weight: u32, in_flight_max: Option<u32>) {
-        self.weight.store(weight.min(WEIGHT_MAX), Ordering::SeqCst);
+        let weight = weight.min(WEIGHT_MAX);
+        self.nominal.store(weight, Ordering::SeqCst);
+        self.in_flight_limit
+            .store(in_flight_max.unwrap_or(UNLIMITED), Ordering::SeqCst);
         self.in_flight_max
             .store(in_flight_max.unwrap_or(UNLIMITED), Ordering::SeqCst);
+        self.set_level(self.level.load(Ordering::SeqCst));
         self.gate.put(Gate::UNWEIGHTED, weight == 0);
     }
 
+    /// What it gets now, in units that only compare: nominal weight × level.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::SeqCst)
+    }
+
+    /// What the configuration says, `0..=WEIGHT_MAX`.
+    pub(crate) fn nominal_weight(&self) -> u32 {
+        self.nominal.load(Ordering::SeqCst)
+    }
+
+    /// Gives it `level` of `LEVELS` parts of its nominal weight; true if that is another share.
+    pub(crate) fn set_level(&self, level: u32) -> bool {
+        let weight = self.nominal_weight() * level;
+        self.weight.store(weight, Ordering::SeqCst);
+        self.level.swap(level, Ordering::SeqCst) != level
+    }
+
+    pub(crate) fn level(&self) -> u32 {
+        self.level.load(Ordering::SeqCst)
+    }
+
+    /// Whether it may have fewer in flight than the configuration allows.
+    pub(crate) fn is_capped(&self) -> bool {
+        self.in_flight_max() != self.in_flight_limit.load(Ordering::SeqCst)
+    }
+
+    /// No more than `most` requests in flight, whatever the configuration allows; `None`: no such cap.
+    pub(crate) fn cap(&self, most: Option<u32>) {
+        let limit = self.in_flight_limit.load(Ordering::SeqCst);
+        self.in_flight_max
+            .store(limit.min(most.unwrap_or(UNLIMITED)), Ordering::SeqCst);
+    }
+
+    /// Share of the configured limit that is in flight; 0 without a limit.
+    pub(crate) fn filled(&self) -> f64 {
+        match self.in_flight_limit.load(Ordering::SeqCst) {
+            UNLIMITED => 0.0,
+            limit => f64::from(self.in_flight()) / f64::from(limit.max(1)),
+        }
     }
 
     pub(crate) fn in_flight(&self) -> u32 {

@@ -53,7 +53,12 @@ fn least(plan: &Blueprint<'_>, measure: Measure) -> Arc<dyn Policy> {
 }
 
 fn weighted_candidates(plan: &Blueprint<'_>) -> Vec<(u32, u32)> {
-    let weight = |index: u32| plan.membership.backends[index as usize].weight().max(1);
+    let weight = |index: u32| {
+        plan.membership.backends[index as usize]
+            .live()
+            .weight()
+            .max(1)
+    };
     plan.candidates
         .iter()
         .map(|&index| (index, weight(index)))

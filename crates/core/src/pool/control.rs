@@ -13,6 +13,7 @@ use crate::health::{ProbeResult, Thresholds};
 use crate::policy::{Blueprint, Membership, Picker, PolicyKind, build, level_of_mean};
 use crate::time::Instant;
 
+use super::adapt::Looks;
 use super::entry::{Context, Entry};
 use super::event::Event;
 use super::shared::{Shared, work};
@@ -23,19 +24,20 @@ use super::{PoolConfig, UnknownBackend};
 const FADE_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct Control {
-    shared: Arc<Shared>,
-    config: PoolConfig,
-    entries: Vec<Entry>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: PoolConfig,
+    pub(super) entries: Vec<Entry>,
     by_key: BTreeMap<Arc<str>, usize>,
     membership: Arc<Membership>,
     /// Deadlines of entries, by backend id. Entries may have changed their mind since: one that
     /// comes early does nothing.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     panic: Panic,
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
     departed: BTreeMap<Arc<str>, Departed>,
     penalised: Vec<u64>,
     next_fade: Option<Instant>,
+    pub(super) looks: Looks,
     /// What the policy in force was built for.
     built: Option<PolicyKind>,
     seed: u64,
@@ -71,6 +73,7 @@ impl Control {
             departed: BTreeMap::new(),
             penalised: Vec::new(),
             next_fade: None,
+            looks: Looks::default(),
             built: None,
             seed,
         }
@@ -93,6 +96,12 @@ impl Control {
             self.each_entry(now, Entry::reconcile);
         }
         stale |= self.run_timers(now);
+        if asked & work::TRAFFIC != 0 {
+            self.looks.begin(now);
+        }
+        if self.looks.is_due(now) {
+            stale |= self.look(now);
+        }
         if asked & work::FADING != 0 || self.next_fade.is_some_and(|next| next <= now) {
             self.fade(now);
         }
@@ -159,6 +168,9 @@ impl Control {
         if asked & work::FADING != 0 {
             self.fade(now);
         }
+        if asked & work::TRAFFIC != 0 {
+            self.looks.begin(now);
+        }
         self.announce();
     }
 
@@ -173,6 +185,7 @@ impl Control {
         PoolStatus {
             policy: self.config.policy,
             panic: self.panic.is_on(),
+            belief: self.belief_in_panic(),
             mode,
             usable: census.usable,
             ready: census.ready,
@@ -188,7 +201,7 @@ impl Control {
             .collect()
     }
 
-    fn configure_shared(&self) {
+    fn configure_shared(&mut self) {
         let ejection = &self.config.ejection;
         let limits = (
             ejection.consecutive_failures.max(1),
@@ -198,6 +211,12 @@ impl Control {
         self.shared
             .set_ejected_max(ejection.ejected_max(self.entries.len()));
         self.shared.set_probed(self.config.probed);
+        let is_watched = self.config.ejection.enabled || self.config.adaptive.enabled;
+        if !is_watched {
+            self.looks = Looks::default();
+        }
+        // Who looks anyway, or never, need not be told of traffic.
+        self.shared.set_watched(!is_watched);
     }
 
     fn replace_members(&mut self, now: Instant, members: Vec<Member>) {
@@ -220,13 +239,15 @@ impl Control {
             .map(|entry| (Arc::clone(entry.backend.key()), entry))
             .collect();
         self.by_key.clear();
+        // Where all are new nobody has to be spared.
+        let is_new = old.is_empty();
         for member in members {
             if self.by_key.contains_key(&member.key) {
                 continue;
             }
             let entry = match old.remove(&member.key) {
                 Some(entry) => self.keep(now, entry, &member),
-                None => self.join(now, &member),
+                None => self.join(now, &member, is_new),
             };
             self.by_key.insert(member.key, self.entries.len());
             self.entries.push(entry);
@@ -255,7 +276,8 @@ impl Control {
     fn keep(&self, now: Instant, mut entry: Entry, member: &Member) -> Entry {
         if entry.backend.address() != &member.address {
             entry.retire(&self.shared);
-            return Entry::new(now, self.new_backend(member), entry.admin);
+            let entry = Entry::new(now, self.new_backend(member), entry.admin);
+            return self.started_slowly(now, entry);
         }
         entry
             .backend
@@ -268,7 +290,23 @@ impl Control {
     }
 
     /// A member that was not, or not any more: if requests to it are still in flight they count on.
-    fn join(&mut self, now: Instant, member: &Member) -> Entry {
+    fn join(&mut self, now: Instant, member: &Member, is_new: bool) -> Entry {
+        let entry = self.joined(now, member);
+        if is_new {
+            entry
+        } else {
+            self.started_slowly(now, entry)
+        }
+    }
+
+    fn started_slowly(&self, now: Instant, mut entry: Entry) -> Entry {
+        if entry.adaptive.start_slowly(now, &self.config.adaptive) {
+            self.shared.demand(work::TRAFFIC);
+        }
+        entry
+    }
+
+    fn joined(&mut self, now: Instant, member: &Member) -> Entry {
         self.events.push(Event::Joined {
             backend: Arc::clone(&member.key),
         });
@@ -306,6 +344,7 @@ impl Control {
             now,
             shared: &self.shared,
             ejection: &self.config.ejection,
+            adaptive: &self.config.adaptive,
             thresholds: Thresholds {
                 rise: self.config.rise,
                 fall: self.config.fall,
@@ -331,6 +370,7 @@ impl Control {
             now,
             shared: &self.shared,
             ejection: &self.config.ejection,
+            adaptive: &self.config.adaptive,
             thresholds: Thresholds {
                 rise: self.config.rise,
                 fall: self.config.fall,
@@ -365,6 +405,7 @@ impl Control {
                 now,
                 shared: &self.shared,
                 ejection: &self.config.ejection,
+                adaptive: &self.config.adaptive,
                 thresholds: Thresholds {
                     rise: self.config.rise,
                     fall: self.config.fall,
@@ -418,6 +459,10 @@ impl Control {
         census
     }
 
+    pub(super) fn is_panic(&self) -> bool {
+        self.panic.is_on()
+    }
+
     fn mode(&self, census: Census) -> Mode {
         match (self.panic.is_on(), census.accepting) {
             (false, _) => Mode::Normal,
@@ -435,13 +480,18 @@ impl Control {
             .observe(usable, total, self.config.panic_threshold)
         {
             self.events.push(if self.panic.is_on() {
-                Event::PanicEntered { usable, total }
+                Event::PanicEntered {
+                    usable,
+                    total,
+                    belief: self.belief(),
+                }
             } else {
                 Event::PanicLeft { usable, total }
             });
         }
         let mode = self.mode(census);
         self.shared.set_mode(mode);
+        self.set_levels();
         let candidates: Vec<u32> = self
             .entries
             .iter()
@@ -500,7 +550,9 @@ impl Control {
         }
         let timer = self.timers.peek().map(|&Reverse((at, _))| at);
         let expires = self.shared.picker.load().policy.expires();
-        let next = [timer, self.next_fade, expires].into_iter().flatten().min();
+        let looks = self.looks.next();
+        let next = [timer, self.next_fade, expires, looks];
+        let next = next.into_iter().flatten().min();
         self.shared.set_next(next);
     }
 }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use crate::adaptive::{Adaptive, AdaptiveConfig};
 use crate::availability::{Admin, Gate};
 use crate::backend::Backend;
 use crate::ejection::refusal::Refusal;
-use crate::ejection::{Ejection, EjectionConfig, Ejector};
+use crate::ejection::{Ejection, EjectionCause, EjectionConfig, Ejector};
 use crate::health::{Health, HealthCheck, ProbeResult, Thresholds};
 use crate::time::Instant;
 
 use super::event::{EjectionEnd, Event};
 use super::outcome::refuse;
-use super::shared::Shared;
+use super::shared::{Shared, work};
 
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -21,6 +22,9 @@ pub(crate) struct Entry {
     pub(crate) health: HealthCheck,
     pub(crate) ejector: Ejector,
     pub(crate) refusal: Refusal,
+    pub(crate) adaptive: Adaptive,
+    /// What a look at traffic found against it last.
+    pub(crate) found: String,
     /// When the last ejection began or ended.
     pub(crate) ejection_since: Instant,
 }
@@ -30,6 +34,7 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) shared: &'a Shared,
     pub(crate) ejection: &'a EjectionConfig,
+    pub(crate) adaptive: &'a AdaptiveConfig,
     pub(crate) thresholds: Thresholds,
     pub(crate) events: &'a mut Vec<Event>,
 }
@@ -47,7 +52,9 @@ impl Entry {
             health: HealthCheck::new(now),
             ejector: Ejector::new(now),
             refusal: Refusal::In,
+            adaptive: Adaptive::new(now),
             ejection_since: now,
+            found: String::new(),
         }
     }
 
@@ -81,6 +88,7 @@ impl Entry {
                 until,
                 seconds: (until - at).as_secs(),
                 count,
+                reason: self.ejection_reason(cause),
             });
         } else if matches!(self.ejector.state(), Ejection::Probation { .. })
             && !gate.has(Gate::PROBATION)
@@ -88,6 +96,15 @@ impl Entry {
             self.ejector.reinstate();
             let backend = Arc::clone(self.backend.key());
             context.events.push(Event::ProbationPassed { backend });
+        }
+    }
+
+    /// Why it was ejected, with the figures if a look at traffic found it out.
+    pub(crate) fn ejection_reason(&self, cause: EjectionCause) -> String {
+        if cause.is_of_a_window() && !self.found.is_empty() {
+            self.found.clone()
+        } else {
+            cause.to_string()
         }
     }
 
@@ -101,6 +118,7 @@ impl Entry {
         } else if !out && self.refusal.is_refused() {
             self.refusal.clear();
             self.backend.live().penalty.forget();
+            self.start_slowly(context);
             context.events.push(Event::Answering { backend: key });
         } else if self.refusal.is_on_trial() && !gate.has(Gate::TRIAL.or(Gate::TRYING)) {
             self.refusal.fail(context.now);
@@ -138,13 +156,18 @@ impl Entry {
         live.gate.put(Gate::PROBE_REFUSED, refused);
         if let Some(change) = self.health.observe(context.now, result, context.thresholds) {
             live.gate.put(Gate::DOWN, change.to == Health::Down);
+            let is_back = change.from == Health::Down;
             context.events.push(Event::HealthChanged {
                 backend: Arc::clone(self.backend.key()),
                 from: change.from,
                 to: change.to,
                 reason: change.reason,
             });
+            if is_back {
+                self.start_slowly(context);
+            }
         }
+        let live = self.backend.live();
         if passed {
             self.probe_passed(context);
         } else if elsewhere {
@@ -194,11 +217,24 @@ impl Entry {
         if returned.is_ok() {
             context.shared.count_return();
         }
+        if context.adaptive.enabled {
+            self.adaptive.come_back(context.now, context.adaptive);
+            self.backend.live().set_level(self.adaptive.level());
+            context.shared.demand(work::TRAFFIC);
+        }
         self.ejection_since = context.now;
         context.events.push(Event::EjectionEnded {
             backend: Arc::clone(self.backend.key()),
             end,
         });
+    }
+
+    /// It comes new, or back from where nothing is known of it.
+    pub(crate) fn start_slowly(&mut self, context: &Context<'_>) {
+        if self.adaptive.start_slowly(context.now, context.adaptive) {
+            self.backend.live().set_level(self.adaptive.level());
+            context.shared.demand(work::TRAFFIC);
+        }
     }
 
     pub(crate) fn set_admin(&mut self, context: &mut Context<'_>, admin: Admin) {
@@ -237,6 +273,11 @@ impl Entry {
             }
         }
         self.refusal.set_probed(context.now, probed);
+        if !context.adaptive.enabled {
+            self.adaptive.forget(context.now);
+            self.backend.live().set_level(self.adaptive.level());
+            self.backend.live().cap(None);
+        }
         if !context.ejection.enabled {
             if self.ejector.is_ejected() {
                 self.end_ejection(context, EjectionEnd::SwitchedOff);

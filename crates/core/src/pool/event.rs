@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::adaptive::AdaptiveState;
 use crate::availability::Admin;
 use crate::ejection::EjectionCause;
 use crate::health::Health;
@@ -35,6 +36,8 @@ pub enum Event {
         seconds: u64,
         /// Which ejection in a row this is.
         count: u32,
+        /// Why, with the figures where there are any.
+        reason: String,
     },
     /// An ejection is over.
     EjectionEnded {
@@ -85,6 +88,19 @@ pub enum Event {
         usable: usize,
         /// Backends that people left in.
         total: usize,
+        /// What is likelier at fault, as a plain sentence.
+        belief: String,
+    },
+    /// The share of its weight that a backend gets follows another rule from here on.
+    StateChanged {
+        /// The backend's key.
+        backend: Arc<str>,
+        /// What traffic said of it before.
+        from: AdaptiveState,
+        /// What it says now.
+        to: AdaptiveState,
+        /// Why, with the figures.
+        reason: String,
     },
     /// Enough look healthy again.
     PanicLeft {
@@ -115,6 +131,10 @@ impl Event {
                 to: Health::Down,
                 ..
             } | Self::Ejected { .. }
+                | Self::StateChanged {
+                    to: AdaptiveState::Degraded,
+                    ..
+                }
                 | Self::Refused { .. }
                 | Self::PanicEntered { .. }
         )
@@ -132,13 +152,13 @@ impl fmt::Display for Event {
             } => write!(f, "backend {backend} is {to} (was {from}): {reason}"),
             Self::Ejected {
                 backend,
-                cause,
                 seconds,
                 count,
+                reason,
                 ..
             } => write!(
                 f,
-                "backend {backend} is ejected for {seconds} s (number {count} in a row): {cause}"
+                "backend {backend} is ejected for {seconds} s (number {count} in a row): {reason}"
             ),
             Self::EjectionEnded { backend, end } => match end {
                 EjectionEnd::Elapsed => {
@@ -167,10 +187,20 @@ impl fmt::Display for Event {
                     "backend {backend} left, with {in_flight} requests in flight"
                 )
             }
-            Self::PanicEntered { usable, total } => write!(
+            Self::PanicEntered {
+                usable,
+                total,
+                belief,
+            } => write!(
                 f,
-                "panic: only {usable} of {total} backends look healthy, so health is ignored"
+                "panic: only {usable} of {total} backends look healthy, so health is ignored: {belief}"
             ),
+            Self::StateChanged {
+                backend,
+                from,
+                to,
+                reason,
+            } => write!(f, "backend {backend} is {to} (was {from}): {reason}"),
             Self::PanicLeft { usable, total } => write!(
                 f,
                 "panic is over: {usable} of {total} backends look healthy"
@@ -198,6 +228,7 @@ mod tests {
             until: Instant::default(),
             seconds: 30,
             count: 1,
+            reason: String::new(),
         };
         let refused = Event::Refused {
             backend: Arc::clone(&backend),
@@ -207,7 +238,11 @@ mod tests {
             health(Health::Down),
             ejected,
             refused,
-            Event::PanicEntered { usable, total },
+            Event::PanicEntered {
+                usable,
+                total,
+                belief: String::new(),
+            },
         ] {
             assert!(event.degrades_service(), "{event}");
         }

@@ -58,8 +58,19 @@ impl Failure {
     }
 }
 
-pub(crate) fn observe(shared: &Shared, now: Instant, backend: &Backend, outcome: Outcome) {
+pub(crate) fn observe(
+    shared: &Shared,
+    now: Instant,
+    (worker, backend): (usize, &Backend),
+    outcome: Outcome,
+) {
     let live = backend.live();
+    match outcome {
+        Outcome::Success { latency } => live.cells.answered(worker, latency),
+        Outcome::ServerError { .. } | Outcome::Failure(_) => live.cells.failed(worker),
+        Outcome::Aborted => {}
+    }
+    shared.note_traffic();
     match outcome {
         Outcome::Success { latency } => {
             live.latency.sample(now, latency);

@@ -21,6 +21,8 @@ pub(crate) mod work {
     pub(crate) const EVENTS: u32 = 1 << 1;
     /// Backends were penalised, so that their leaves have to be refreshed as that fades.
     pub(crate) const FADING: u32 = 1 << 2;
+    /// There is traffic to look at, once a second from now on.
+    pub(crate) const TRAFFIC: u32 = 1 << 3;
 }
 
 pub(crate) struct Shared {
@@ -28,6 +30,10 @@ pub(crate) struct Shared {
     pub(crate) picker: ArcSwap<Picker>,
     /// Which reasons to stay out count: `Mode::mask`.
     mask: AtomicU32,
+    /// A backend that is due a request, by id; 0 for none.
+    due: AtomicU64,
+    /// Whether control looks at traffic each second.
+    watched: AtomicBool,
     /// Number of the picker in force, times two; odd if it keeps figures of its own that changes of
     /// load must refresh.
     in_force: AtomicU64,
@@ -51,6 +57,8 @@ impl Shared {
         Self {
             picker: ArcSwap::from_pointee(picker),
             mask: AtomicU32::new(Mode::Normal.mask().0),
+            due: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
             in_force: AtomicU64::new(0),
             work: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
@@ -102,6 +110,33 @@ impl Shared {
 
     pub(crate) fn set_ejected_max(&self, max: u32) {
         self.ejected_max.store(max, Ordering::SeqCst);
+    }
+
+    /// A request has ended: control is to look, if it does not already.
+    pub(crate) fn note_traffic(&self) {
+        if !self.watched.load(Ordering::Relaxed) && !self.watched.swap(true, Ordering::SeqCst) {
+            self.demand(work::TRAFFIC);
+        }
+    }
+
+    pub(crate) fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::SeqCst);
+    }
+
+    /// The next request is to go to this backend; `None`: to whom the policy likes.
+    pub(crate) fn set_due(&self, id: Option<u64>) {
+        self.due.store(id.unwrap_or(0), Ordering::SeqCst);
+    }
+
+    /// The backend that is due a request: for the one caller that gets it.
+    pub(crate) fn take_due(&self) -> Option<u64> {
+        let id = self.due.load(Ordering::Relaxed);
+        let is_taken = id != 0
+            && self
+                .due
+                .compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok();
+        is_taken.then_some(id)
     }
 
     /// One backend fewer is ejected.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::adaptive::{AdaptiveState, LEVELS};
 use crate::availability::{Admin, Availability, Mode, availability};
 use crate::backend::Address;
 use crate::ejection::Ejection;
@@ -19,6 +20,8 @@ pub struct PoolStatus {
     pub policy: PolicyKind,
     /// Whether health is ignored.
     pub panic: bool,
+    /// What is likelier at fault in a panic, as a plain sentence; empty without one.
+    pub belief: String,
     /// What exactly is ignored.
     pub mode: Mode,
     /// Backends that look healthy, of those that people left in.
@@ -42,8 +45,14 @@ pub struct BackendStatus {
     pub address: Address,
     /// What runs there; empty if not said.
     pub version: Arc<str>,
-    /// Its share of traffic.
+    /// Its share of traffic as configured.
     pub weight: u32,
+    /// What traffic says of it.
+    pub state: AdaptiveState,
+    /// How well it serves, `0.0..=1.0`.
+    pub score: f64,
+    /// The share of its weight that it gets, `0.0..=1.0`.
+    pub weight_share: f64,
     /// What the operator wants.
     pub admin: Admin,
     /// What probes say.
@@ -87,6 +96,12 @@ impl BackendStatus {
             address: backend.address().clone(),
             version: Arc::clone(backend.version()),
             weight: backend.weight(),
+            state: match entry.ejector.is_ejected() {
+                true => AdaptiveState::Unhealthy,
+                false => entry.adaptive.state(),
+            },
+            score: entry.adaptive.score(),
+            weight_share: f64::from(live.level()) / f64::from(LEVELS),
             admin: entry.admin,
             health: entry.health.health(),
             ejection: entry.ejector.state(),
@@ -128,8 +143,10 @@ fn explain(entry: &Entry, now: Instant, joined: Availability) -> (String, Instan
             cause,
         } => {
             let left = (until - now).as_secs();
-            let text =
-                format!("ejected (number {count} in a row) for {left} s more: {cause}{panic}");
+            let text = format!(
+                "ejected (number {count} in a row) for {left} s more: {}{panic}",
+                entry.ejection_reason(cause)
+            );
             return (text, entry.ejection_since);
         }
         Ejection::Probation { .. } => {
@@ -140,12 +157,23 @@ fn explain(entry: &Entry, now: Instant, joined: Availability) -> (String, Instan
         }
         Ejection::None => {}
     }
+    let share = entry.adaptive.weight() * 100.0;
     let since = entry.health.since();
     match entry.health.health() {
         Health::Down => (
             format!("probes fail: {}{panic}", entry.health.reason()),
             since,
         ),
-        Health::Unknown | Health::Up => (String::new(), since.max(entry.admin_since)),
+        Health::Unknown | Health::Up => match entry.adaptive.reason() {
+            ("", _) if entry.adaptive.is_ramping() => {
+                let text = format!("starting slowly: {share:.0} % of its weight");
+                (text, since.max(entry.admin_since))
+            }
+            ("", _) => (String::new(), since.max(entry.admin_since)),
+            (reason, since) => (
+                format!("degraded, {share:.0} % of its weight: {reason}"),
+                since,
+            ),
+        },
     }
 }

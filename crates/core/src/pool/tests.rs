@@ -1,5 +1,6 @@
 //! The pool's promises, in virtual time.
 
+mod adapting;
 mod carried;
 mod ejected;
 mod fairness;

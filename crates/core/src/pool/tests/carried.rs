@@ -316,7 +316,7 @@ impl Machine {
         };
         self.world
             .pool
-            .observe(self.world.now, claim.backend(), outcome);
+            .observe(self.world.now, 0, claim.backend(), outcome);
     }
 
     /// Each backend's count is the number of claims on it.

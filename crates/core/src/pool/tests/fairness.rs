@@ -268,7 +268,7 @@ fn least_response_time_weighs_latency_and_load() {
             let latency = Duration::from_millis(if **backend.key() == *first { 10 } else { 35 });
             world
                 .pool
-                .observe(world.now, &backend, Outcome::Success { latency });
+                .observe(world.now, 0, &backend, Outcome::Success { latency });
         }
         // (n + 1) × 10 ms against 1 × 35 ms: three more in flight, then another.
         let claims: Vec<Claim> = (0..4).map(|_| world.pick().unwrap()).collect();
@@ -294,7 +294,7 @@ fn least_response_time_tries_a_slow_backend_again_when_its_figure_has_faded() {
             };
             world
                 .pool
-                .observe(world.now, &backend, Outcome::Success { latency });
+                .observe(world.now, 0, &backend, Outcome::Success { latency });
         }
         // A hundred times slower: as e^(-t/10 s) fades, that takes 10 s × ln 100 = 46 s.
         let start = world.now;
@@ -317,7 +317,7 @@ fn a_new_backend_is_neither_flooded_nor_starved_by_least_response_time() {
             let latency = seconds(0.2);
             world
                 .pool
-                .observe(world.now, &backend, Outcome::Success { latency });
+                .observe(world.now, 0, &backend, Outcome::Success { latency });
         }
         let mut grown = members(count);
         grown.push(member("new"));

@@ -98,7 +98,11 @@ fn taking_the_health_check_away_forgets_what_it_said() {
 
 #[test]
 fn nothing_to_do_means_no_work() {
-    let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(3));
+    let unwatched = PoolConfig {
+        probed: true,
+        ..without_ejection(PolicyKind::PowerOfTwo)
+    };
+    let mut world = World::new(unwatched, members(3));
     assert!(!world.pool.is_dirty());
     assert_eq!(world.pool.deadline(), None);
     for key in ["a", "b", "c"] {

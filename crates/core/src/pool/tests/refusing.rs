@@ -157,7 +157,7 @@ fn without_probes_one_claim_tries_it_after_a_back_off() {
                 .map(|hash| world.pick_with(Some(hash), &[]).unwrap())
                 .find(|claim| on_it(&claim))
                 .expect("a second trial");
-            world.pool.observe(world.now, trial.backend(), OK);
+            world.pool.observe(world.now, 0, trial.backend(), OK);
             let events = world.tick();
             assert_eq!(
                 events,

@@ -10,12 +10,12 @@ use crate::pool::*;
 
 /// How a backend behaves.
 #[derive(Clone, Copy)]
-struct Behaviour {
-    latency: Duration,
-    fails: Option<Outcome>,
+pub(super) struct Behaviour {
+    pub(super) latency: Duration,
+    pub(super) fails: Option<Outcome>,
 }
 
-const fn good(ms: u64) -> Behaviour {
+pub(super) const fn good(ms: u64) -> Behaviour {
     Behaviour {
         latency: Duration::from_millis(ms),
         fails: None,
@@ -23,7 +23,7 @@ const fn good(ms: u64) -> Behaviour {
 }
 
 /// Fails within 100 µs.
-fn black_hole(outcome: Outcome) -> Behaviour {
+pub(super) fn black_hole(outcome: Outcome) -> Behaviour {
     Behaviour {
         latency: Duration::from_micros(100),
         fails: Some(outcome),
@@ -32,7 +32,12 @@ fn black_hole(outcome: Outcome) -> Behaviour {
 
 /// Sends `rate` requests a second for `time`, evenly; ticks as a driver does. Gives for each whole
 /// second how many each backend got.
-fn simulate(world: &mut World, behaviours: &[Behaviour], rate: u64, time: u64) -> Vec<Vec<usize>> {
+pub(super) fn simulate(
+    world: &mut World,
+    behaviours: &[Behaviour],
+    rate: u64,
+    time: u64,
+) -> Vec<Vec<usize>> {
     let ids: BTreeMap<u64, usize> = world
         .pool
         .backends()
@@ -61,11 +66,12 @@ fn simulate(world: &mut World, behaviours: &[Behaviour], rate: u64, time: u64) -
                 Some(outcome) => outcome,
                 None => Outcome::Success { latency },
             };
-            world.pool.observe(end, claim.backend(), outcome);
+            world.pool.observe(end, 0, claim.backend(), outcome);
         }
         world.now = arrival;
         if world.pool.is_dirty() || world.pool.deadline().is_some_and(|next| next <= arrival) {
-            world.tick();
+            let events = world.tick();
+            world.seen.extend(events);
         }
         let claim = world.pick().expect("somebody is usable");
         let at = ids[&claim.backend().id()];

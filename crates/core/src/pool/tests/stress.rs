@@ -60,7 +60,7 @@ fn work(pool: &Pool, worker: u64, served: &AtomicU64) {
                 3 => Outcome::Aborted,
                 _ => OK,
             };
-            pool.observe(now, claim.backend(), outcome);
+            pool.observe(now, 0, claim.backend(), outcome);
         }
     }
 }

@@ -58,7 +58,20 @@ pub(super) fn name(n: usize, count: usize) -> String {
     }
 }
 
+/// Weights that do not adapt: one mechanism at a time.
 pub(super) fn config(policy: PolicyKind) -> PoolConfig {
+    PoolConfig {
+        policy,
+        adaptive: AdaptiveConfig {
+            enabled: false,
+            ..AdaptiveConfig::default()
+        },
+        ..PoolConfig::default()
+    }
+}
+
+/// Everything on, as by default.
+pub(super) fn adapting(policy: PolicyKind) -> PoolConfig {
     PoolConfig {
         policy,
         ..PoolConfig::default()
@@ -90,6 +103,8 @@ pub(super) fn seconds(seconds: f64) -> Duration {
 pub(super) struct World {
     pub(super) pool: Pool,
     pub(super) now: Instant,
+    /// Transitions that came up while traffic was simulated.
+    pub(super) seen: Vec<Event>,
     random: u64,
 }
 
@@ -99,6 +114,7 @@ impl World {
         Self {
             pool: Pool::new(now, config, members, 0),
             now,
+            seen: Vec::new(),
             random: 7,
         }
     }
@@ -126,7 +142,8 @@ impl World {
     pub(super) fn request(&mut self, outcome: impl Fn(&str) -> Outcome) -> String {
         let claim = self.pick().expect("somebody is usable");
         let key = claim.backend().key().to_string();
-        self.pool.observe(self.now, claim.backend(), outcome(&key));
+        self.pool
+            .observe(self.now, 0, claim.backend(), outcome(&key));
         key
     }
 
@@ -161,7 +178,7 @@ impl World {
     /// What became of a request to `key`, whoever sent it there.
     pub(super) fn observe(&mut self, key: &str, outcome: Outcome) {
         let backend = self.backend(key);
-        self.pool.observe(self.now, &backend, outcome);
+        self.pool.observe(self.now, 0, &backend, outcome);
     }
 
     pub(super) fn probe(&mut self, key: &str, passed: bool) {
