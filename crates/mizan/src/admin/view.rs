@@ -93,6 +93,8 @@ pub struct PoolSummary {
     pub usable: usize,
     /// All backends.
     pub total: usize,
+    /// What is likelier at fault in a panic, as a sentence; empty without one.
+    pub belief: String,
     /// Requests that its backends hold.
     pub in_flight: u64,
 }
@@ -139,8 +141,14 @@ pub struct BackendView {
     pub address: String,
     /// What runs there; empty if not said.
     pub version: String,
-    /// Its share of traffic.
+    /// Its share of traffic as configured.
     pub weight: u32,
+    /// The part of that which it gets, `0.0` to `1.0`.
+    pub weight_share: f64,
+    /// What traffic says of it: `healthy`, `degraded` or `unhealthy`.
+    pub traffic: String,
+    /// How well it serves, `0.0` to `1.0`.
+    pub score: f64,
     /// Whether it may get new requests.
     pub usable: bool,
     /// One word for all of it: `usable`, `panic` (used although it does not look healthy), `drain`,

@@ -111,10 +111,9 @@ fn listeners(listeners: &[ListenerView]) -> String {
 
 fn pool(pool: &PoolView) -> String {
     let summary = &pool.summary;
-    let panic = if summary.panic {
-        ", PANIC: too few look healthy, so health is ignored"
-    } else {
-        ""
+    let panic = match &*summary.belief {
+        "" => String::new(),
+        belief => format!(", PANIC: too few look healthy, so health is ignored ({belief})"),
     };
     let probes = if pool.probed { "" } else { ", no health check" };
     let mut text = format!(
@@ -188,13 +187,21 @@ fn backend(backend: &BackendView) -> Vec<String> {
         } else {
             &backend.version
         },
-        &backend.state,
+        state(backend),
         &backend.in_flight.to_string(),
         &backend.requests.to_string(),
         &backend.failures.to_string(),
         &latency,
         &why,
     ])
+}
+
+/// The one word that tells most.
+fn state(backend: &BackendView) -> &str {
+    match &*backend.state {
+        "usable" if backend.traffic == "degraded" => "degraded",
+        state => state,
+    }
 }
 
 /// `12 s`, `3 min`, `5 h`, `2 d`.

@@ -440,7 +440,8 @@ fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, sta
     if matches!(observed, Outcome::ServerError { .. } | Outcome::Failure(_)) {
         request.worker.upstreams.failed(request.pool, backend);
     }
-    request.pool.core.observe(now, backend, observed);
+    let worker = request.worker.index;
+    request.pool.core.observe(now, worker, backend, observed);
 }
 
 fn observe_answer(
@@ -455,7 +456,8 @@ fn observe_answer(
     } else {
         Outcome::Success { latency }
     };
-    request.pool.core.observe(now, backend, observed);
+    let worker = request.worker.index;
+    request.pool.core.observe(now, worker, backend, observed);
 }
 
 /// Whether sending it again cannot do anything twice that must be done once.

@@ -220,7 +220,8 @@ async fn reach<'s>(
         if matches!(observed, Outcome::Failure(_)) {
             connecting.worker.upstreams.failed(pool, &backend);
         }
-        pool.core.observe(clock::now(), &backend, observed);
+        pool.core
+            .observe(clock::now(), connecting.worker.index, &backend, observed);
         // Nothing reached it: another try costs no backend anything, so it draws on no budget.
         if outcome.tries >= tries_max {
             return Err(reason);
@@ -351,7 +352,8 @@ async fn move_bytes(
     let mut is_answered = false;
     let ended = tunnel(client, server, &terms, || {
         is_answered = true;
-        pool.core.observe(clock::now(), backend, success);
+        pool.core
+            .observe(clock::now(), connecting.worker.index, backend, success);
     })
     .await;
     outcome.bytes_in += ended.sent_up;
@@ -373,7 +375,8 @@ async fn move_bytes(
             cells.unreached(cause);
         }
     }
-    pool.core.observe(clock::now(), backend, observed);
+    pool.core
+        .observe(clock::now(), connecting.worker.index, backend, observed);
 }
 
 pub(super) fn reason(ended: &Ended, is_answered: bool) -> Option<Reason> {

@@ -69,6 +69,7 @@ impl PoolSummary {
                 .filter(|backend| backend.usable)
                 .count(),
             total: status.total,
+            belief: status.belief.clone(),
             in_flight: status
                 .backends
                 .iter()
@@ -127,6 +128,9 @@ impl BackendView {
             address: backend.address.to_string(),
             version: backend.version.to_string(),
             weight: backend.weight,
+            weight_share: backend.weight_share,
+            traffic: backend.state.to_string(),
+            score: (backend.score * 1e3).round() / 1e3,
             usable: backend.usable,
             state: state(backend),
             reason: backend.reason.clone(),

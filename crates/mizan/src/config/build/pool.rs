@@ -13,7 +13,7 @@ use crate::snapshot::{
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
 use mizan_core::policy::PolicyKind;
-use mizan_core::pool::PoolConfig;
+use mizan_core::pool::{AdaptiveConfig, PoolConfig};
 use mizan_core::retry::RetryBudgetConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -196,7 +196,20 @@ fn config(from: &schema::Pool) -> PoolConfig {
             time_base: from.ejection.time.value.0,
             time_max: from.ejection.time_max.value.0,
             max_ejected: from.ejection.max_ejected,
+            success_rate_deviations: from.ejection.success_rate_deviations,
+            failed_share: from.ejection.failed_share,
+            requests_min: from.ejection.requests_min,
             ..EjectionConfig::default()
+        },
+        adaptive: AdaptiveConfig {
+            enabled: from.adaptive.enabled,
+            latency_factor: from.adaptive.latency_factor,
+            failed_share: from.adaptive.failed_share,
+            saturation: from.adaptive.saturation,
+            weight_min: from.adaptive.weight_min,
+            recover_after: from.adaptive.recover_after.value.0,
+            slow_start: from.adaptive.slow_start.value.0,
+            slow_start_requests: from.adaptive.slow_start_requests,
         },
         retry_budget: RetryBudgetConfig {
             ratio: from.retry.budget,

@@ -33,6 +33,8 @@ pub(in super::super) struct Pool {
     pub(in super::super) health: Option<Health>,
     /// Passive checks: backends whose answers fail are ejected for a while.
     pub(in super::super) ejection: Ejection,
+    /// How a backend's share of the traffic follows what traffic says of it.
+    pub(in super::super) adaptive: Adaptive,
     /// The PROXY header that begins each connection to a backend, and says for whom it is; unset: none. Over HTTP such a
     /// connection is not kept for another request. Probes of the backends' own port begin with one, too.
     pub(in super::super) proxy_protocol: Option<ProxyVersion>,
@@ -60,6 +62,7 @@ impl Default for Pool {
             http2_limits: PoolHttp2::default(),
             health: None,
             ejection: Ejection::default(),
+            adaptive: Adaptive::default(),
             proxy_protocol: None,
             timeouts: PoolTimeouts::default(),
             retry: Retry::default(),
@@ -239,6 +242,16 @@ pub(in super::super) struct Ejection {
     /// Largest share of the pool that is ejected at once, but at least one backend.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(in super::super) max_ejected: f64,
+    /// A success rate that is this many standard deviations below the mean of five backends or more ejects, if it is 5
+    /// points lower at least; 0: never.
+    #[schemars(range(min = 0.0, max = 10.0))]
+    pub(in super::super) success_rate_deviations: f64,
+    /// This share of failed requests ejects, whatever the other backends do.
+    #[schemars(range(min = 0.05, max = 1.0))]
+    pub(in super::super) failed_share: f64,
+    /// Requests within ten seconds that it takes to judge a backend by a share.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub(in super::super) requests_min: u32,
 }
 
 impl Default for Ejection {
@@ -250,6 +263,54 @@ impl Default for Ejection {
             time,
             time_max,
             max_ejected: 0.5,
+            success_rate_deviations: 1.9,
+            failed_share: 0.85,
+            requests_min: 100,
+        }
+    }
+}
+
+/// Healthy or degraded: a backend that serves worse than its siblings gets less than its share.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Adaptive {
+    /// Whether shares adapt at all.
+    pub(in super::super) enabled: bool,
+    /// Degraded: more than a twentieth of its answers take longer than this many times the p95 of its siblings, or of its
+    /// own past where that is longer.
+    #[schemars(range(min = 1.0, max = 100.0))]
+    pub(in super::super) latency_factor: f64,
+    /// Degraded: a larger share of its requests fails than this, and than twice that of its siblings.
+    #[schemars(range(min = 0.01, max = 1.0))]
+    pub(in super::super) failed_share: f64,
+    /// Degraded: more of what it can take is taken than this, and clearly more than of its siblings.
+    #[schemars(range(min = 0.1, max = 1.0))]
+    pub(in super::super) saturation: f64,
+    /// The smallest share of its weight that it gets.
+    #[schemars(range(min = 0.05, max = 1.0))]
+    pub(in super::super) weight_min: f64,
+    /// This long within all bounds makes it healthy again.
+    #[schemars(extend("x-minimum" = "1s", "x-maximum" = "1h"))]
+    pub(in super::super) recover_after: Text<Time>,
+    /// A backend that comes new or back reaches its full weight in this time, or in twice that where few requests come.
+    #[schemars(extend("x-minimum" = "100ms", "x-maximum" = "1h", "x-zero" = "off"))]
+    pub(in super::super) slow_start: Text<Time>,
+    /// Requests that it has to serve until then.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub(in super::super) slow_start_requests: u32,
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            latency_factor: 2.0,
+            failed_share: 0.1,
+            saturation: 0.8,
+            weight_min: 0.1,
+            recover_after: Text::preset("30s"),
+            slow_start: Text::preset("10s"),
+            slow_start_requests: 50,
         }
     }
 }

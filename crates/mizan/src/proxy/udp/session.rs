@@ -70,6 +70,8 @@ struct Bound {
     // Dropped after `claim`: fields go in their order.
     wake: Wake,
     core: Arc<mizan_core::pool::Pool>,
+    /// The worker that it lives on.
+    worker: usize,
     _open: OpenConnection,
     /// When the first datagram went there.
     asked: Option<Instant>,
@@ -166,6 +168,7 @@ impl Session {
                     socket,
                     // A trial is taken while the mark still stands.
                     is_doubted: pool.core.is_last_resort() || !backend.is_usable(),
+                    worker: turn.worker.index,
                     claim,
                     wake: Wake(Arc::clone(&pool.waiters)),
                     core: Arc::clone(&pool.core),
@@ -208,7 +211,9 @@ impl Session {
         bound.is_doubted = false;
         let latency = now.saturating_since(bound.asked.unwrap_or(now));
         let outcome = Outcome::Success { latency };
-        bound.core.observe(now, bound.claim.backend(), outcome);
+        bound
+            .core
+            .observe(now, bound.worker, bound.claim.backend(), outcome);
         self.avoided = 0;
         self.upstream = Some(latency);
         let place = self.place(turn);
@@ -257,7 +262,9 @@ impl Session {
             bound.prove();
             if !bound.is_answered && !bound.is_doubted {
                 let backend = bound.claim.backend();
-                bound.core.observe(clock::now(), backend, Outcome::Aborted);
+                bound
+                    .core
+                    .observe(clock::now(), bound.worker, backend, Outcome::Aborted);
             }
         }
     }
@@ -297,7 +304,8 @@ impl Bound {
         if latency >= REFUSAL {
             self.is_doubted = false;
             let outcome = Outcome::Success { latency };
-            self.core.observe(now, self.claim.backend(), outcome);
+            self.core
+                .observe(now, self.worker, self.claim.backend(), outcome);
         }
     }
 }
@@ -314,7 +322,7 @@ fn blame(
     if let Outcome::Failure(_) = outcome {
         worker.upstreams.failed(pool, backend);
     }
-    core.observe(clock::now(), backend, outcome);
+    core.observe(clock::now(), worker.index, backend, outcome);
 }
 
 /// Whether this machine lacks something for one more socket. Linux says EAGAIN when no port is free.

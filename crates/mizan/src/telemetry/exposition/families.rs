@@ -63,6 +63,13 @@ pub const FAMILIES: &[Family] = &[
         },
     },
     Family {
+        name: "mizan_backend_weight_percent",
+        kind: Kind::Gauge,
+        labels: BACKEND,
+        help: "Share of its configured weight that the backend gets; not there while it gets all of it.",
+        write: weight_percent,
+    },
+    Family {
         name: "mizan_build_info",
         kind: Kind::Gauge,
         labels: &["version"],
@@ -517,6 +524,20 @@ fn backend_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&BackendS
     for (name, pool) in &scrape.pools {
         for backend in &pool.backends {
             samples.sample(&[name, &backend.key, &backend.version], value(backend));
+        }
+    }
+}
+
+fn weight_percent(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for (name, pool) in &scrape.pools {
+        // Of 10,000 backends nearly all get all of it: a series each would say nothing.
+        let reduced = pool
+            .backends
+            .iter()
+            .filter(|backend| backend.weight_share < 1.0);
+        for backend in reduced {
+            let percent = (backend.weight_share * 100.0).round() as u64;
+            samples.sample(&[name, &backend.key, &backend.version], percent);
         }
     }
 }
