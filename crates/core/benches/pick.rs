@@ -17,14 +17,6 @@ use mizan_core::{
     Address, Health, Instant, Member, Outcome, Pick, PolicyKind, Pool, PoolConfig, ProbeResult,
 };
 
-const POLICIES: [PolicyKind; 6] = [
-    PolicyKind::RoundRobin,
-    PolicyKind::WeightedRoundRobin,
-    PolicyKind::LeastConnections,
-    PolicyKind::LeastResponseTime,
-    PolicyKind::PowerOfTwo,
-    PolicyKind::ConsistentHash,
-];
 const SIZES: [usize; 3] = [10, 1_000, 10_000];
 const HELD: usize = 64;
 
@@ -109,7 +101,7 @@ fn requests() -> Requests {
 }
 
 fn picks(criterion: &mut Criterion) {
-    for policy in POLICIES {
+    for policy in PolicyKind::ALL {
         let mut group = criterion.benchmark_group(policy.name());
         for count in SIZES {
             for half_down in [false, true] {
@@ -151,7 +143,7 @@ fn outcomes(criterion: &mut Criterion) {
 fn rebuilds(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rebuild_10000");
     group.sample_size(10);
-    for policy in POLICIES {
+    for policy in PolicyKind::ALL {
         let pool = pool(policy, 10_000, false);
         let key = Arc::clone(pool.backends()[5_000].key());
         let now = Instant::from_nanos(3_000_000_000);

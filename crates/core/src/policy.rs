@@ -16,9 +16,11 @@ use crate::backend::Backend;
 use crate::pool::{Claim, NoPick, Pick};
 use crate::time::Instant;
 
+mod alias;
 mod build;
 mod least;
 mod power_of_two;
+mod random;
 mod ring;
 mod round_robin;
 mod tree;
@@ -30,6 +32,8 @@ pub use ring::stable_hash;
 /// How a pool balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum PolicyKind {
+    /// At random, by weight.
+    Random,
     /// In turn, whatever the weights.
     RoundRobin,
     /// In turn, each as often as its weight, spread evenly.
@@ -46,9 +50,21 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// Each of them.
+    pub const ALL: [Self; 7] = [
+        Self::Random,
+        Self::RoundRobin,
+        Self::WeightedRoundRobin,
+        Self::LeastConnections,
+        Self::LeastResponseTime,
+        Self::PowerOfTwo,
+        Self::ConsistentHash,
+    ];
+
     /// Its name in configuration.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Random => "random",
             Self::RoundRobin => "round_robin",
             Self::WeightedRoundRobin => "weighted_round_robin",
             Self::LeastConnections => "least_connections",

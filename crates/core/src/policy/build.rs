@@ -6,6 +6,7 @@ use crate::time::Instant;
 
 use super::least::{LeastOfAll, Measure};
 use super::power_of_two::PowerOfTwo;
+use super::random::Random;
 use super::ring::Ring;
 use super::round_robin::Turns;
 use super::tree::Tree;
@@ -32,6 +33,7 @@ pub(crate) struct Blueprint<'a> {
 /// Builds the table of `plan.kind`.
 pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
     match plan.kind {
+        PolicyKind::Random => Arc::new(Random::new(&weighted_candidates(plan))),
         PolicyKind::RoundRobin => Arc::new(in_turn(plan)),
         PolicyKind::WeightedRoundRobin => Arc::new(in_weighted_turn(plan)),
         PolicyKind::LeastConnections => least(plan, Measure::Connections),
