@@ -78,9 +78,10 @@ impl Live {
         self.in_flight() >= self.in_flight_max()
     }
 
-    /// Takes one request's place, unless the backend is full or gated by `mask`.
-    pub(crate) fn claim(&self, mask: Gate) -> bool {
-        let max = self.in_flight_max.load(Ordering::Relaxed);
+    /// Takes one request's place, unless the backend is full, has `limit` requests in flight or is
+    /// gated by `mask`.
+    pub(crate) fn claim(&self, mask: Gate, limit: u32) -> bool {
+        let max = self.in_flight_max.load(Ordering::Relaxed).min(limit);
         if self.in_flight.fetch_add(1, Ordering::SeqCst) >= max {
             self.in_flight.fetch_sub(1, Ordering::SeqCst);
             return false;

@@ -132,7 +132,8 @@ impl Control {
         self.each_entry(now, Entry::reconcile);
         let weights = self.weights();
         let before = Arc::clone(&self.membership);
-        let changed_kind = self.config.policy != config.policy;
+        let changed_kind = self.config.policy != config.policy
+            || self.config.hash_load_bound != config.hash_load_bound;
         self.config = config;
         self.replace_members(now, members);
         self.configure_shared();
@@ -456,6 +457,7 @@ impl Control {
         let previous = self.shared.picker.load_full();
         let policy = build(&Blueprint {
             kind: self.config.policy,
+            hash_load_bound: self.config.hash_load_bound,
             membership: &self.membership,
             candidates: &candidates,
             previous: &previous,

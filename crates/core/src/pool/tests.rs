@@ -1,5 +1,6 @@
 //! The pool's promises, in virtual time.
 
+mod bounded;
 mod carried;
 mod ejected;
 mod fairness;
