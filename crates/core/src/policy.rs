@@ -22,6 +22,7 @@ mod build;
 mod hashing;
 mod least;
 mod maglev;
+mod peak_ewma;
 mod power_of_two;
 mod random;
 mod ring;
@@ -49,6 +50,8 @@ pub enum PolicyKind {
     /// The better of two drawn at random.
     #[default]
     PowerOfTwo,
+    /// The better of two drawn at random, by (in flight + 1) × the peak of latency.
+    PeakEwma,
     /// By the request's hash, on a ring.
     ConsistentHash,
     /// By the request's hash, in a table.
@@ -57,13 +60,14 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Random,
         Self::RoundRobin,
         Self::WeightedRoundRobin,
         Self::LeastConnections,
         Self::LeastResponseTime,
         Self::PowerOfTwo,
+        Self::PeakEwma,
         Self::ConsistentHash,
         Self::Maglev,
     ];
@@ -77,6 +81,7 @@ impl PolicyKind {
             Self::LeastConnections => "least_connections",
             Self::LeastResponseTime => "least_response_time",
             Self::PowerOfTwo => "power_of_two",
+            Self::PeakEwma => "peak_ewma",
             Self::ConsistentHash => "consistent_hash",
             Self::Maglev => "maglev",
         }

@@ -8,6 +8,7 @@ use crate::time::Instant;
 
 use super::WEIGHT_MAX;
 use super::load::{Latency, Penalty};
+use super::peak::Peak;
 
 /// `in_flight_max` of a backend without a limit.
 const UNLIMITED: u32 = u32::MAX;
@@ -31,6 +32,8 @@ pub(crate) struct Live {
     /// When and why a request marked it; read by the next `tick`.
     marked_at: AtomicU64,
     mark: AtomicU32,
+    /// Kept where the policy goes by it, and read by no other.
+    pub(crate) peak: Peak,
 }
 
 impl Live {
@@ -49,6 +52,7 @@ impl Live {
             lost: AtomicU32::new(0),
             marked_at: AtomicU64::new(0),
             mark: AtomicU32::new(0),
+            peak: Peak::default(),
         };
         live.configure(weight, in_flight_max);
         live
@@ -192,4 +196,23 @@ pub(crate) enum FailureKind {
     Failure,
     /// Another 5xx: the backend answered, and only its answer was wrong.
     Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+
+    /// The counts of the `Arc` and two pointers lie before it: with what every policy reads, 64 bytes.
+    #[test]
+    fn what_picks_read_stays_together_and_the_rest_is_small() {
+        assert!(offset_of!(Live, penalty) + 8 <= 32);
+        assert!(offset_of!(Live, latency) <= 40);
+        assert!(
+            offset_of!(Live, peak) >= 64,
+            "behind what is not kept for one policy"
+        );
+        assert!(size_of::<Live>() <= 128, "{}", size_of::<Live>());
+    }
 }

@@ -83,7 +83,20 @@ impl Alias {
                 return Some(index);
             }
         }
-        None
+        self.look_for(view, *random, but)
+    }
+
+    /// All candidates from a random one on, where they are few: draws miss one of two eight times in a row
+    /// every 256 times.
+    fn look_for(&self, view: &View<'_>, random: u64, but: Option<usize>) -> Option<usize> {
+        if self.slots.len() > DRAWS {
+            return None;
+        }
+        let (before, from) = self.slots.split_at(below(mix(random), self.slots.len()));
+        from.iter()
+            .chain(before)
+            .map(|slot| slot.own as usize)
+            .find(|&index| Some(index) != but && view.is_eligible(index))
     }
 
     /// Draws two different candidates that the request may get; the second is missing if a few draws

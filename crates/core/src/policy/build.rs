@@ -7,6 +7,7 @@ use crate::time::Instant;
 use super::bound::LoadBound;
 use super::hashing::{Hashing, Places};
 use super::least::{LeastOfAll, Measure};
+use super::peak_ewma::PeakEwma;
 use super::power_of_two::PowerOfTwo;
 use super::random::Random;
 use super::round_robin::Turns;
@@ -42,6 +43,7 @@ pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
         PolicyKind::LeastConnections => least(plan, Measure::Connections),
         PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
         PolicyKind::PowerOfTwo => Arc::new(PowerOfTwo::new(&weighted_candidates(plan))),
+        PolicyKind::PeakEwma => Arc::new(PeakEwma::new(&weighted_candidates(plan))),
         PolicyKind::ConsistentHash => hashing(plan, Places::ring),
         PolicyKind::Maglev => hashing(plan, Places::maglev),
     }

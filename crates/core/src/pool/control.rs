@@ -199,6 +199,8 @@ impl Control {
         self.shared
             .set_ejected_max(ejection.ejected_max(self.entries.len()));
         self.shared.set_probed(self.config.probed);
+        self.shared
+            .set_keeps_peaks(self.config.policy == PolicyKind::PeakEwma);
     }
 
     fn replace_members(&mut self, now: Instant, members: Vec<Member>) {

@@ -6,6 +6,7 @@ mod ejected;
 mod fairness;
 mod hashing;
 mod panicking;
+mod peaks;
 mod probing;
 mod refusing;
 mod simulated;
