@@ -238,3 +238,40 @@ fn a_walk_past_full_backends_is_short() {
         assert!(visited < 6_000, "{policy}: {visited} for 1000 picks");
     }
 }
+
+/// The claim itself tests the limit: of many that find the last place free at once, one gets it.
+#[test]
+fn the_bound_holds_under_contention() {
+    for policy in HASHES {
+        let world = World::new(bounded(policy, 1.25), members(10));
+        let pool = &world.pool;
+        let held: Vec<Claim> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4u64)
+                .map(|worker| {
+                    scope.spawn(move || {
+                        let pick = |n| {
+                            pool.pick(&Pick {
+                                random: mix(worker << 32 | n),
+                                hash: Some(7),
+                                ..Pick::default()
+                            })
+                        };
+                        (0..500).filter_map(|n| pick(n).ok()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .flat_map(|worker| worker.join().expect("no panic"))
+                .collect()
+        });
+        assert_eq!(held.len(), 2_000, "{policy}");
+        let bound = most(1.25, held.len(), 0.1);
+        for backend in pool.backends() {
+            let in_flight = backend.in_flight();
+            assert!(in_flight <= bound, "{policy}: {in_flight} of {bound}");
+        }
+        let picker = pool.shared.picker.load();
+        assert_eq!(picker.policy.fault(&picker.membership), None, "{policy}");
+    }
+}
