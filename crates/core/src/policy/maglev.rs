@@ -238,6 +238,22 @@ mod tests {
             }
         }
 
+        /// Whatever the weights, and also where what earns a slot a round changes with them.
+        #[test]
+        fn few_slots_of_others_change_hands_when_a_weighted_one_leaves(
+            weights in prop::collection::vec(1u64..=200, 2..60),
+            gone: prop::sample::Index,
+        ) {
+            let gone = gone.index(weights.len());
+            let (names, mut rest) = (names(weights.len() as u64), weights.clone());
+            let all = Maglev::new(&names, &weights);
+            let mut others = names.clone();
+            others.remove(gone);
+            rest.remove(gone);
+            let moved = moved(&all, &Maglev::new(&others, &rest), gone as u32);
+            prop_assert!(moved <= all.slots.len() / 100, "{moved} of {}", all.slots.len());
+        }
+
         #[test]
         fn nobody_with_weight_is_left_out(heavy in 1u64..=65_535, others in 1usize..500) {
             let mut weights = vec![1; others];
