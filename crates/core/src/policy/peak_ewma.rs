@@ -14,8 +14,8 @@
 //!   times slower a hundredth, and differences that are none decide nothing. The estimate of one that
 //!   idles fades. And one that has not been picked for three seconds wins the next comparison in which it
 //!   is drawn (go-kratos' rule), if the other was picked much more lately: where traffic is thin nobody is
-//!   picked often, and that is no reason to prefer the slow. None of this is for one with failures of late, nor a turn for one whose last has not
-//!   been answered.
+//!   picked often, and that is no reason to prefer the slow. Neither chance nor turn is for one with
+//!   failures of late, nor a turn for one whose last has not been answered.
 //! - *The unknown is neither flooded nor starved*: against one without samples load alone decides.
 
 use std::time::Duration;
