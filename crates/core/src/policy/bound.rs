@@ -58,7 +58,7 @@ impl LoadBound {
         let backends = &membership.backends;
         let mut weights = vec![0; backends.len()];
         for &index in candidates {
-            weights[index as usize] = backends[index as usize].weight().max(1);
+            weights[index as usize] = backends[index as usize].live().weight().max(1);
         }
         let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
         let bound = Self {

@@ -95,7 +95,7 @@ impl Places {
         let score = |index: usize| {
             // In (0, 1].
             let uniform = ((mix(hash ^ self.names[index]) >> 11) + 1) as f64 / (1u64 << 53) as f64;
-            f64::from(view.backend(index).live().weight()) / -uniform.ln()
+            f64::from(view.backend(index).weight()) / -uniform.ln()
         };
         view.candidates
             .iter()
