@@ -17,14 +17,6 @@ use mizan_core::{
     Address, Health, Instant, Member, Outcome, Pick, PolicyKind, Pool, PoolConfig, ProbeResult,
 };
 
-const POLICIES: [PolicyKind; 6] = [
-    PolicyKind::RoundRobin,
-    PolicyKind::WeightedRoundRobin,
-    PolicyKind::LeastConnections,
-    PolicyKind::LeastResponseTime,
-    PolicyKind::PowerOfTwo,
-    PolicyKind::ConsistentHash,
-];
 const SIZES: [usize; 3] = [10, 1_000, 10_000];
 const HELD: usize = 64;
 
@@ -52,9 +44,9 @@ fn config(policy: PolicyKind) -> PoolConfig {
     }
 }
 
-fn pool(policy: PolicyKind, count: usize, half_down: bool) -> Pool {
+fn pool(config: &PoolConfig, count: usize, half_down: bool) -> Pool {
     let now = Instant::from_nanos(1_000_000_000);
-    let pool = Pool::new(now, config(policy), members(count), 0);
+    let pool = Pool::new(now, config.clone(), members(count), 0);
     for (n, backend) in pool.backends().iter().enumerate() {
         let result = if half_down && n % 2 == 0 {
             ProbeResult::Failed {
@@ -108,12 +100,26 @@ fn requests() -> Requests {
     }
 }
 
+/// Each policy, and those that hash with a bound on load too.
+fn configs() -> Vec<(String, PoolConfig)> {
+    let bounded = [PolicyKind::ConsistentHash, PolicyKind::Maglev].map(|policy| PoolConfig {
+        hash_load_bound: Some(1.25),
+        ..config(policy)
+    });
+    let all = PolicyKind::ALL.map(config).into_iter().chain(bounded);
+    all.map(|config| {
+        let bound = config.hash_load_bound.map_or("", |_| "_bounded");
+        (format!("{}{bound}", config.policy), config)
+    })
+    .collect()
+}
+
 fn picks(criterion: &mut Criterion) {
-    for policy in POLICIES {
-        let mut group = criterion.benchmark_group(policy.name());
+    for (policy, config) in configs() {
+        let mut group = criterion.benchmark_group(policy);
         for count in SIZES {
             for half_down in [false, true] {
-                let pool = pool(policy, count, half_down);
+                let pool = pool(&config, count, half_down);
                 let mut requests = requests();
                 let mut held: VecDeque<_> = (0..HELD)
                     .map(|_| pool.pick(&requests.next()).expect("somebody is usable"))
@@ -132,8 +138,12 @@ fn picks(criterion: &mut Criterion) {
 
 fn outcomes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("observe_success");
-    for policy in [PolicyKind::PowerOfTwo, PolicyKind::LeastResponseTime] {
-        let pool = pool(policy, 1_000, false);
+    for policy in [
+        PolicyKind::PowerOfTwo,
+        PolicyKind::LeastResponseTime,
+        PolicyKind::PeakEwma,
+    ] {
+        let pool = pool(&config(policy), 1_000, false);
         let mut requests = requests();
         group.bench_function(policy.name(), |bencher| {
             bencher.iter(|| {
@@ -151,8 +161,8 @@ fn outcomes(criterion: &mut Criterion) {
 fn rebuilds(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rebuild_10000");
     group.sample_size(10);
-    for policy in POLICIES {
-        let pool = pool(policy, 10_000, false);
+    for policy in PolicyKind::ALL {
+        let pool = pool(&config(policy), 10_000, false);
         let key = Arc::clone(pool.backends()[5_000].key());
         let now = Instant::from_nanos(3_000_000_000);
         let mut up = true;

@@ -17,6 +17,7 @@ use crate::time::Instant;
 
 pub(crate) mod live;
 pub(crate) mod load;
+pub(crate) mod peak;
 
 use live::Live;
 

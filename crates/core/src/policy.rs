@@ -16,20 +16,29 @@ use crate::backend::Backend;
 use crate::pool::{Claim, NoPick, Pick};
 use crate::time::Instant;
 
+mod alias;
+mod bound;
 mod build;
+mod hashing;
 mod least;
+mod maglev;
+mod peak_ewma;
 mod power_of_two;
+mod random;
 mod ring;
 mod round_robin;
 mod tree;
 mod weighted;
 
 pub(crate) use build::{Blueprint, build};
-pub use ring::stable_hash;
+use hashing::Places;
+pub use hashing::stable_hash;
 
 /// How a pool balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum PolicyKind {
+    /// At random, by weight.
+    Random,
     /// In turn, whatever the weights.
     RoundRobin,
     /// In turn, each as often as its weight, spread evenly.
@@ -41,20 +50,40 @@ pub enum PolicyKind {
     /// The better of two drawn at random.
     #[default]
     PowerOfTwo,
+    /// The better of two drawn at random, by (in flight + 1) × the peak of latency.
+    PeakEwma,
     /// By the request's hash, on a ring.
     ConsistentHash,
+    /// By the request's hash, in a table.
+    Maglev,
 }
 
 impl PolicyKind {
+    /// Each of them.
+    pub const ALL: [Self; 9] = [
+        Self::Random,
+        Self::RoundRobin,
+        Self::WeightedRoundRobin,
+        Self::LeastConnections,
+        Self::LeastResponseTime,
+        Self::PowerOfTwo,
+        Self::PeakEwma,
+        Self::ConsistentHash,
+        Self::Maglev,
+    ];
+
     /// Its name in configuration.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Random => "random",
             Self::RoundRobin => "round_robin",
             Self::WeightedRoundRobin => "weighted_round_robin",
             Self::LeastConnections => "least_connections",
             Self::LeastResponseTime => "least_response_time",
             Self::PowerOfTwo => "power_of_two",
+            Self::PeakEwma => "peak_ewma",
             Self::ConsistentHash => "consistent_hash",
+            Self::Maglev => "maglev",
         }
     }
 }
@@ -63,7 +92,7 @@ impl PolicyKind {
     /// Whether weights that adapt change whom it picks. One that goes by a hash leaves keys where they
     /// are, and `round_robin` gives everybody a turn.
     pub fn follows_weight(self) -> bool {
-        !matches!(self, Self::RoundRobin | Self::ConsistentHash)
+        !matches!(self, Self::RoundRobin | Self::ConsistentHash | Self::Maglev)
     }
 }
 
@@ -89,6 +118,11 @@ pub(crate) trait Policy: Send + Sync {
     /// Who was served last, for policies that go in turn: an index into the membership, and how far
     /// through its cycle the table is, `0.0..1.0`.
     fn progress(&self) -> Option<Progress> {
+        None
+    }
+
+    /// Where hashes go, for policies that go by them.
+    fn places(&self) -> Option<&Arc<Places>> {
         None
     }
 
@@ -280,7 +314,13 @@ impl Picker {
             .chain(before)
             .map(|&index| index as usize)
             .filter(|&index| wanted(index) && view.is_open(index))
-            .find_map(|index| view.claim_at(index))
+            .find_map(|index| {
+                let claim = view.claim_at(index)?;
+                if self.keeps_load {
+                    self.policy.refresh(&self.membership, index);
+                }
+                Some(claim)
+            })
     }
 
     fn why(&self, view: &View<'_>) -> NoPick {
@@ -343,7 +383,23 @@ impl View<'_> {
 
     /// Claims it, tried or not.
     pub(crate) fn claim_at(&self, index: usize) -> Option<Claim> {
-        Claim::take(self.backend(index), self.mask)
+        Claim::take(self.backend(index), self.mask, u32::MAX)
+    }
+
+    /// Claims it if this request may get it and it has fewer than `limit` in flight.
+    pub(crate) fn claim_below(&self, index: usize, limit: u32) -> Option<Claim> {
+        // Looked at first: most that are full are found so, without a write.
+        if self.backend(index).in_flight() >= limit || !self.is_eligible(index) {
+            return None;
+        }
+        Claim::take(self.backend(index), self.mask, limit)
+    }
+
+    /// Whether its failures of late count for more than what it has in flight.
+    pub(crate) fn is_failing(&self, index: usize) -> bool {
+        let live = self.backend(index).live();
+        let penalty = live.penalty.at(self.pick.now);
+        penalty > 0.0 && f64::from(penalty) > f64::from(live.in_flight())
     }
 
     /// Claims it if this request may get it.

@@ -43,6 +43,10 @@ pub use status::{BackendStatus, PoolStatus};
 pub struct PoolConfig {
     /// Who gets a request.
     pub policy: PolicyKind,
+    /// For policies that go by a hash: no backend gets a request while it has more in flight than this
+    /// times the mean of those that may be picked, by weight; the request goes on along its hash's own
+    /// order. 1.0 or more, 1.25 is usual: the nearer to 1, the longer the way. Default none.
+    pub hash_load_bound: Option<f64>,
     /// Share of healthy backends below which health is ignored, `0.0..=1.0`; 0 for never. Default 0.5.
     pub panic_threshold: f64,
     /// Passed probes in a row that bring a backend up. Default 2.
@@ -63,6 +67,7 @@ impl Default for PoolConfig {
     fn default() -> Self {
         Self {
             policy: PolicyKind::default(),
+            hash_load_bound: None,
             panic_threshold: 0.5,
             rise: 2,
             fall: 3,

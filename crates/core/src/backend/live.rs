@@ -8,6 +8,7 @@ use crate::time::Instant;
 
 use super::WEIGHT_MAX;
 use super::load::{Latency, Penalty};
+use super::peak::Peak;
 use crate::adaptive::LEVELS;
 use crate::measure::Cells;
 
@@ -41,6 +42,8 @@ pub(crate) struct Live {
     /// Share of its nominal weight that it gets, `1..=LEVELS`.
     level: AtomicU32,
     pub(crate) cells: Cells,
+    /// Kept where the policy goes by it, and read by no other.
+    pub(crate) peak: Peak,
 }
 
 impl Live {
@@ -63,6 +66,7 @@ impl Live {
             in_flight_limit: AtomicU32::new(UNLIMITED),
             level: AtomicU32::new(LEVELS),
             cells: Cells::default(),
+            peak: Peak::default(),
         };
         live.configure(weight, in_flight_max);
         live
@@ -133,9 +137,10 @@ impl Live {
         self.in_flight() >= self.in_flight_max()
     }
 
-    /// Takes one request's place, unless the backend is full or gated by `mask`.
-    pub(crate) fn claim(&self, mask: Gate) -> bool {
-        let max = self.in_flight_max.load(Ordering::Relaxed);
+    /// Takes one request's place, unless the backend is full, has `limit` requests in flight or is
+    /// gated by `mask`.
+    pub(crate) fn claim(&self, mask: Gate, limit: u32) -> bool {
+        let max = self.in_flight_max.load(Ordering::Relaxed).min(limit);
         if self.in_flight.fetch_add(1, Ordering::SeqCst) >= max {
             self.in_flight.fetch_sub(1, Ordering::SeqCst);
             return false;
@@ -246,4 +251,20 @@ pub(crate) enum FailureKind {
     Failure,
     /// Another 5xx: the backend answered, and only its answer was wrong.
     Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+
+    /// The counts of the `Arc` and two pointers lie before it: with what every policy reads, 64 bytes.
+    #[test]
+    fn what_picks_read_stays_together_and_what_one_policy_keeps_lies_behind() {
+        assert!(offset_of!(Live, penalty) + 8 <= 32);
+        assert!(offset_of!(Live, latency) <= 40);
+        assert!(offset_of!(Live, peak) >= 64);
+        assert!(size_of::<Peak>() <= 24, "what one policy keeps");
+    }
 }

@@ -17,11 +17,11 @@ pub(crate) const LATENCY_TAU: f64 = 10.0;
 const PENALTY_TAU: f64 = 2.0;
 
 /// A failed request is charged at least this long.
-const FAILURE_LATENCY: Duration = Duration::from_secs(1);
+pub(super) const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 
 /// Bounds of one latency sample, seconds.
-const SAMPLE_MIN: f64 = 1e-6;
-const SAMPLE_MAX: f64 = 3_600.0;
+pub(super) const SAMPLE_MIN: f64 = 1e-6;
+pub(super) const SAMPLE_MAX: f64 = 3_600.0;
 
 /// Below this (a hundredth of a request), a penalty counts as none. As a logarithm.
 const PENALTY_MIN_LN: f64 = -4.605_170_185_988_091;

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use crate::time::Instant;
 
+use super::bound::LoadBound;
+use super::hashing::{Hashing, Places};
 use super::least::{LeastOfAll, Measure};
+use super::peak_ewma::PeakEwma;
 use super::power_of_two::PowerOfTwo;
-use super::ring::Ring;
+use super::random::Random;
 use super::round_robin::Turns;
 use super::tree::Tree;
 use super::weighted::cycle;
@@ -22,7 +25,9 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) candidates: &'a [u32],
     /// The picker in force so far.
     pub(crate) previous: &'a Picker,
-    /// Whether `previous` has the same kind, members and weights, so that a table which does not
+    /// [`PoolConfig::hash_load_bound`](crate::PoolConfig::hash_load_bound).
+    pub(crate) hash_load_bound: Option<f64>,
+    /// Whether `previous` has the same kind, bound, members and weights, so that a table which does not
     /// depend on the candidates may be kept.
     pub(crate) same: bool,
     pub(crate) seed: u64,
@@ -32,13 +37,28 @@ pub(crate) struct Blueprint<'a> {
 /// Builds the table of `plan.kind`.
 pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
     match plan.kind {
+        PolicyKind::Random => Arc::new(Random::new(&weighted_candidates(plan))),
         PolicyKind::RoundRobin => Arc::new(in_turn(plan)),
         PolicyKind::WeightedRoundRobin => Arc::new(in_weighted_turn(plan)),
         PolicyKind::LeastConnections => least(plan, Measure::Connections),
         PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
         PolicyKind::PowerOfTwo => Arc::new(PowerOfTwo::new(&weighted_candidates(plan))),
-        PolicyKind::ConsistentHash if plan.same => Arc::clone(&plan.previous.policy),
-        PolicyKind::ConsistentHash => Arc::new(Ring::new(plan.membership)),
+        PolicyKind::PeakEwma => Arc::new(PeakEwma::new(&weighted_candidates(plan))),
+        PolicyKind::ConsistentHash => hashing(plan, Places::ring),
+        PolicyKind::Maglev => hashing(plan, Places::maglev),
+    }
+}
+
+/// Places depend on the members alone, a bound on the candidates too.
+fn hashing(plan: &Blueprint<'_>, places: fn(&Membership) -> Places) -> Arc<dyn Policy> {
+    let bound = plan
+        .hash_load_bound
+        .map(|c| LoadBound::new(c, plan.membership, plan.candidates));
+    let previous = &plan.previous.policy;
+    match previous.places().filter(|_| plan.same) {
+        Some(_) if bound.is_none() => Arc::clone(previous),
+        Some(same) => Arc::new(Hashing::new(Arc::clone(same), bound)),
+        None => Arc::new(Hashing::new(Arc::new(places(plan.membership)), bound)),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The better of two drawn at random.
+//! The better of two drawn at random (Mitzenmacher 2001, "The power of two choices in randomized load
+//! balancing").
 //!
 //! Of two *distinct* candidates, drawn in proportion to weight, the one with less load for its
 //! weight. Drawing by weight as well as comparing by weight keeps the shares right when all are
@@ -10,97 +11,27 @@ use std::cmp::Ordering;
 use crate::availability::Gate;
 use crate::pool::Claim;
 
-use super::{Policy, View, below, mix};
+use super::alias::Alias;
+use super::{Policy, View};
 
-/// Draws by weight, before the rest are uniform. A heavy backend may be drawn again and again.
-const DRAWS_WEIGHTED: usize = 4;
-/// Draws of one candidate in all, before it is done without.
-const DRAWS: usize = 8;
-
-/// Alias table (Vose): a draw by weight costs one random number, whatever the weights.
+/// See the module.
 pub(crate) struct PowerOfTwo {
-    slots: Vec<Slot>,
-}
-
-struct Slot {
-    own: u32,
-    alias: u32,
-    /// `own` is drawn below this, of 2³².
-    threshold: u32,
+    candidates: Alias,
 }
 
 impl PowerOfTwo {
     /// Over `candidates` as (index, weight above 0).
     pub(crate) fn new(candidates: &[(u32, u32)]) -> Self {
-        let total: u64 = candidates
-            .iter()
-            .map(|&(_, weight)| u64::from(weight))
-            .sum();
-        let count = candidates.len() as u64;
-        // Scaled so that the mean is `total`: whole numbers, no rounding.
-        let mut rest: Vec<u64> = candidates
-            .iter()
-            .map(|&(_, weight)| u64::from(weight) * count)
-            .collect();
-        let mut slots: Vec<Slot> = candidates
-            .iter()
-            .map(|&(index, _)| Slot {
-                own: index,
-                alias: index,
-                threshold: u32::MAX,
-            })
-            .collect();
-        let (mut small, mut large): (Vec<usize>, Vec<usize>) =
-            (0..slots.len()).partition(|&slot| rest[slot] < total);
-        while let (Some(poor), Some(&rich)) = (small.pop(), large.last()) {
-            let part = rest[poor] as f64 / total as f64;
-            slots[poor].threshold = (part * 4_294_967_296.0) as u32;
-            slots[poor].alias = slots[rich].own;
-            rest[rich] -= total - rest[poor];
-            if rest[rich] < total {
-                large.pop();
-                small.push(rich);
-            }
+        Self {
+            candidates: Alias::new(candidates),
         }
-        Self { slots }
-    }
-
-    fn draw(&self, random: u64) -> usize {
-        let slot = &self.slots[below(random, self.slots.len())];
-        let by_own = (random as u32) < slot.threshold;
-        (if by_own { slot.own } else { slot.alias }) as usize
-    }
-
-    /// Draws a candidate that the request may get, other than `but`.
-    fn draw_eligible(
-        &self,
-        view: &View<'_>,
-        random: &mut u64,
-        but: Option<usize>,
-    ) -> Option<usize> {
-        for draw in 0..DRAWS {
-            *random = mix(*random);
-            let index = if draw < DRAWS_WEIGHTED {
-                self.draw(*random)
-            } else {
-                self.slots[below(*random, self.slots.len())].own as usize
-            };
-            if Some(index) != but && view.is_eligible(index) {
-                return Some(index);
-            }
-        }
-        None
     }
 }
 
 impl Policy for PowerOfTwo {
     fn pick(&self, view: &View<'_>) -> Option<Claim> {
-        let mut random = view.pick.random;
-        let first = self.draw_eligible(view, &mut random, None)?;
-        if self.slots.len() == 1 {
-            return view.claim_at(first);
-        }
-        let Some(second) = self.draw_eligible(view, &mut random, Some(first)) else {
+        let (first, second) = self.candidates.draw_two(view)?;
+        let Some(second) = second else {
             return view.claim_at(first);
         };
         let (better, other) = match compare(view, second, first) {
@@ -125,36 +56,4 @@ fn compare(view: &View<'_>, a: usize, b: usize) -> Ordering {
     };
     let ((load_a, weight_a), (load_b, weight_b)) = (cost(a), cost(b));
     (load_a * weight_b).total_cmp(&(load_b * weight_a))
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// The exact share of each candidate, read off the table.
-    fn shares(table: &PowerOfTwo, candidates: &[(u32, u32)]) -> Vec<f64> {
-        let mut shares = vec![0.0; candidates.len()];
-        let slot_share = 1.0 / table.slots.len() as f64;
-        for slot in &table.slots {
-            let own = f64::from(slot.threshold) / 4_294_967_295.0;
-            shares[slot.own as usize] += own * slot_share;
-            shares[slot.alias as usize] += (1.0 - own) * slot_share;
-        }
-        shares
-    }
-
-    proptest! {
-        #[test]
-        fn the_alias_table_holds_each_weights_share(weights in prop::collection::vec(1u32..=65_535, 1..200)) {
-            let candidates: Vec<(u32, u32)> = (0..).zip(weights).collect();
-            let table = PowerOfTwo::new(&candidates);
-            let total: f64 = candidates.iter().map(|&(_, weight)| f64::from(weight)).sum();
-            for (share, &(_, weight)) in shares(&table, &candidates).iter().zip(&candidates) {
-                let expected = f64::from(weight) / total;
-                prop_assert!((share - expected).abs() < 1e-6, "{share} for {expected}");
-            }
-        }
-    }
 }

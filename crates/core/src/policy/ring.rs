@@ -1,13 +1,14 @@
-//! Consistent hashing: the request's hash is a place on a ring, and the next point's backend owns it.
+//! A ring for [consistent hashing](super::hashing) (Karger et al., STOC 1997): a hash is a place on it,
+//! and the next point's backend owns it.
 //!
 //! Each backend has 128 points for each unit of its weight, at places that depend on its key alone.
 //! So one that goes takes only its own keys along, and since its points have as many different
 //! neighbours, those keys spread over the rest. The ring holds *all* members: one that is out is
 //! stepped over, and when it comes back it finds its keys where they were.
+//!
+//! Memory: 5 bytes a point, 640 a backend of weight 1, 10 MiB at most.
 
-use crate::pool::Claim;
-
-use super::{Membership, Policy, View, mix};
+use super::mix;
 
 /// Points of a backend for each unit of weight.
 const POINTS: u64 = 128;
@@ -17,25 +18,8 @@ const POINTS: u64 = 128;
 /// the others in steps of two only, and only where weights add up to more than 16,384.
 const POINTS_MAX: u64 = 1 << 21;
 
-/// Points walked over before the owner is sought among the candidates instead: with one in two out,
-/// a pick walks over two.
-const WALK_MAX: usize = 48;
-
 /// Bits of a place on the ring. Two points at one place stand in the order of their full hashes.
 const PLACE_BITS: u32 = 36;
-
-/// FNV-1a, finished by SplitMix64. The same for ever, on every machine: keys would move if it
-/// changed. Also meant for hashing what [`crate::Pick::hash`] is made of.
-pub const fn stable_hash(bytes: &[u8]) -> u64 {
-    let mut hash = 0xCBF2_9CE4_8422_2325_u64;
-    let mut at = 0;
-    while at < bytes.len() {
-        hash ^= bytes[at] as u64;
-        hash = hash.wrapping_mul(0x0000_0100_0000_01B3);
-        at += 1;
-    }
-    mix(hash)
-}
 
 /// The points lie in one array by place, cut into *stretches* of about four: a stretch is found by
 /// the top bits of a place, so a point needs to hold the rest of its place only, and fits 32 bits
@@ -48,22 +32,12 @@ pub(crate) struct Ring {
     starts: Vec<u32>,
     /// How far a place is shifted to give its stretch.
     shift: u32,
-    /// Each member's hash.
-    names: Vec<u64>,
 }
 
 impl Ring {
-    pub(crate) fn new(membership: &Membership) -> Self {
-        let backends = &membership.backends;
-        let names: Vec<u64> = backends
-            .iter()
-            .map(|backend| stable_hash(backend.key().as_bytes()))
-            .collect();
-        let weights: Vec<u64> = backends
-            .iter()
-            .map(|backend| u64::from(backend.weight()))
-            .collect();
-        let halvings = halvings(&weights);
+    /// Over members as their keys' hashes and weights.
+    pub(crate) fn new(names: &[u64], weights: &[u64]) -> Self {
+        let halvings = halvings(weights);
         let count: u64 = weights
             .iter()
             .map(|&weight| points_of(weight, halvings))
@@ -81,23 +55,22 @@ impl Ring {
             index_bits,
             starts: Vec::new(),
             shift,
-            names,
         };
-        ring.fill(&weights, halvings, count);
+        ring.fill(names, weights, halvings, count);
         ring
     }
 
     /// Sorts the points by counting: into stretches, then within each.
-    fn fill(&mut self, weights: &[u64], halvings: u32, count: u64) {
+    fn fill(&mut self, names: &[u64], weights: &[u64], halvings: u32, count: u64) {
         let to_stretch = (u64::BITS - PLACE_BITS) + self.shift;
-        let hashes = |names: &[u64], index: usize| {
+        let hashes = |index: usize| {
             let name = names[index];
             (0..points_of(weights[index], halvings)).map(move |replica| mix(name ^ mix(replica)))
         };
         let stretches = 1usize << (PLACE_BITS - self.shift);
         let mut starts = vec![0u32; stretches + 1];
         for index in 0..weights.len() {
-            for hash in hashes(&self.names, index) {
+            for hash in hashes(index) {
                 starts[(hash >> to_stretch) as usize + 1] += 1;
             }
         }
@@ -107,7 +80,7 @@ impl Ring {
         let mut filled = starts.clone();
         let mut sorted = vec![(0u64, 0u32); count as usize];
         for index in 0..weights.len() {
-            for hash in hashes(&self.names, index) {
+            for hash in hashes(index) {
                 let place = &mut filled[(hash >> to_stretch) as usize];
                 sorted[*place as usize] = (hash, index as u32);
                 *place += 1;
@@ -145,32 +118,19 @@ impl Ring {
         (point & ((1 << self.index_bits) - 1)) as usize
     }
 
-    /// Where nearly all are out: the candidate that scores highest for this hash, in proportion to
-    /// weight (rendezvous hashing). Few candidates are left then, so that looking at all is cheap.
-    fn highest(&self, view: &View<'_>, hash: u64) -> Option<Claim> {
-        let score = |index: usize| {
-            // In (0, 1].
-            let uniform = ((mix(hash ^ self.names[index]) >> 11) + 1) as f64 / (1u64 << 53) as f64;
-            f64::from(view.backend(index).weight()) / -uniform.ln()
-        };
-        view.candidates
-            .iter()
-            .map(|&index| index as usize)
-            .filter(|&index| view.is_eligible(index))
-            .max_by(|&a, &b| score(a).total_cmp(&score(b)))
-            .and_then(|index| view.claim(index))
-    }
-}
-
-impl Policy for Ring {
-    fn pick(&self, view: &View<'_>) -> Option<Claim> {
-        let hash = mix(view.pick.hash.unwrap_or(view.pick.random));
+    /// Visits the owners of the points from `hash` on, at most `steps` of them, until one gives something.
+    #[inline]
+    pub(crate) fn walk<T>(
+        &self,
+        hash: u64,
+        steps: usize,
+        mut visit: impl FnMut(usize) -> Option<T>,
+    ) -> Option<T> {
         let (before, from) = self.points.split_at(self.find(hash));
         from.iter()
             .chain(before)
-            .take(WALK_MAX)
-            .find_map(|&point| view.claim(self.index(point)))
-            .or_else(|| self.highest(view, hash))
+            .take(steps)
+            .find_map(|&point| visit(self.index(point)))
     }
 }
 

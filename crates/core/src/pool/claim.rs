@@ -14,9 +14,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims `backend`, unless it is full or gated by `mask`.
-    pub(crate) fn take(backend: &Arc<Backend>, mask: Gate) -> Option<Self> {
-        backend.live().claim(mask).then(|| Self {
+    /// Claims `backend`, unless it is full, has `limit` requests in flight or is gated by `mask`.
+    pub(crate) fn take(backend: &Arc<Backend>, mask: Gate, limit: u32) -> Option<Self> {
+        backend.live().claim(mask, limit).then(|| Self {
             backend: Arc::clone(backend),
         })
     }

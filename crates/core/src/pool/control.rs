@@ -141,7 +141,8 @@ impl Control {
         self.each_entry(now, Entry::reconcile);
         let weights = self.weights();
         let before = Arc::clone(&self.membership);
-        let changed_kind = self.config.policy != config.policy;
+        let changed_kind = self.config.policy != config.policy
+            || self.config.hash_load_bound != config.hash_load_bound;
         self.config = config;
         self.replace_members(now, members);
         self.configure_shared();
@@ -211,6 +212,8 @@ impl Control {
         self.shared
             .set_ejected_max(ejection.ejected_max(self.entries.len()));
         self.shared.set_probed(self.config.probed);
+        self.shared
+            .set_keeps_peaks(self.config.policy == PolicyKind::PeakEwma);
         let is_watched = self.config.ejection.enabled || self.config.adaptive.enabled;
         if !is_watched {
             self.looks = Looks::default();
@@ -506,6 +509,7 @@ impl Control {
         let previous = self.shared.picker.load_full();
         let policy = build(&Blueprint {
             kind: self.config.policy,
+            hash_load_bound: self.config.hash_load_bound,
             membership: &self.membership,
             candidates: &candidates,
             previous: &previous,

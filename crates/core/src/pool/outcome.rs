@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::availability::Gate;
 use crate::backend::Backend;
-use crate::backend::live::FailureKind;
+use crate::backend::live::{FailureKind, Live};
 use crate::backend::load::penalty_step;
+use crate::backend::peak::Peak;
 use crate::ejection::refusal::REFUSALS;
 use crate::policy::mix;
 use crate::time::Instant;
@@ -74,6 +75,7 @@ pub(crate) fn observe(
     match outcome {
         Outcome::Success { latency } => {
             live.latency.sample(now, latency);
+            peak(shared, live, |peak| peak.sample(now, latency));
             live.count_success();
             if live.gate.load().has(Gate::PROBATION) {
                 live.gate.clear(Gate::PROBATION);
@@ -103,9 +105,19 @@ pub(crate) fn observe(
             };
             failed(shared, now, backend, kind, None);
         }
-        Outcome::Aborted => live.latency.hold(now),
+        Outcome::Aborted => {
+            live.latency.hold(now);
+            peak(shared, live, |peak| peak.hold(now));
+        }
     }
     shared.refresh(backend);
+}
+
+/// The same for the figure of the policy that goes by peaks, where that is in force.
+fn peak(shared: &Shared, live: &Live, note: impl FnOnce(&Peak)) {
+    if shared.keeps_peaks() {
+        note(&live.peak);
+    }
 }
 
 /// Runs, penalty, latency, and what a run that is long enough leads to.
@@ -124,9 +136,11 @@ fn failed(
     if kind == FailureKind::Refused {
         // Has a machine of its own, and says nothing of how long a request takes.
         live.latency.hold(now);
+        peak(shared, live, |peak| peak.hold(now));
     } else {
         let charged = latency.unwrap_or_default().max(usual.latency);
         live.latency.sample_failure(now, charged);
+        peak(shared, live, |peak| peak.sample_failure(now, charged));
     }
     shared.note_penalty(backend);
 

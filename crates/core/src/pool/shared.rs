@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     next: AtomicU64,
     /// Whether the pool has probes.
     probed: AtomicBool,
+    /// Whether the policy goes by [`Peak`](crate::backend::peak::Peak).
+    keeps_peaks: AtomicBool,
     limit_failures: AtomicU32,
     limit_errors: AtomicU32,
     ejected: AtomicU32,
@@ -64,6 +66,7 @@ impl Shared {
             epoch: AtomicU64::new(0),
             next: AtomicU64::new(u64::MAX),
             probed: AtomicBool::new(false),
+            keeps_peaks: AtomicBool::new(false),
             limit_failures: AtomicU32::new(u32::MAX),
             limit_errors: AtomicU32::new(u32::MAX),
             ejected: AtomicU32::new(0),
@@ -90,6 +93,14 @@ impl Shared {
 
     pub(crate) fn set_probed(&self, probed: bool) {
         self.probed.store(probed, Ordering::SeqCst);
+    }
+
+    pub(crate) fn keeps_peaks(&self) -> bool {
+        self.keeps_peaks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_keeps_peaks(&self, keeps: bool) {
+        self.keeps_peaks.store(keeps, Ordering::SeqCst);
     }
 
     /// Limits of the failure runs; `None` if ejection is off.

@@ -1,11 +1,13 @@
 //! The pool's promises, in virtual time.
 
 mod adapting;
+mod bounded;
 mod carried;
 mod ejected;
 mod fairness;
 mod hashing;
 mod panicking;
+mod peaks;
 mod probing;
 mod refusing;
 mod simulated;

@@ -301,7 +301,8 @@ impl<'s> Checker<'s, '_, '_> {
             "{number} is too {}: the range is {range}",
             if is_low { "small" } else { "large" }
         );
-        self.error(node, at, "out_of_range", message, None);
+        let help = self.get(schema, "x-help").and_then(Json::as_str);
+        self.error(node, at, "out_of_range", message, help.map(str::to_owned));
         false
     }
 

@@ -21,7 +21,7 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// Words that other proxies use for a key of this file format.
-const MEANT: [(&str, &str); 51] = [
+const MEANT: [(&str, &str); 52] = [
     ("addr", "address"),
     ("addr", "bind"),
     ("address", "bind"),
@@ -36,6 +36,7 @@ const MEANT: [(&str, &str); 51] = [
     ("endpoint", "address"),
     ("endpoints", "backends"),
     ("frontend", "listener"),
+    ("hash_balance_factor", "hash_load_bound"),
     ("header_timeout", "header"),
     ("headers", "header"),
     ("healthcheck", "health"),
@@ -76,18 +77,15 @@ const MEANT: [(&str, &str); 51] = [
 ];
 
 /// Words that other proxies use for a value of this file format.
-const MEANT_VALUES: [(&str, &str); 17] = [
-    ("ewma", "least_response_time"),
+const MEANT_VALUES: [(&str, &str); 14] = [
+    ("ewma", "peak_ewma"),
     ("hash", "consistent_hash"),
     ("ip_hash", "consistent_hash"),
     ("least_conn", "least_connections"),
     ("least_request", "least_connections"),
     ("least_time", "least_response_time"),
     ("leastconn", "least_connections"),
-    ("maglev", "consistent_hash"),
     ("p2c", "power_of_two"),
-    ("peak_ewma", "least_response_time"),
-    ("random", "power_of_two"),
     ("ring_hash", "consistent_hash"),
     ("rr", "round_robin"),
     ("source", "consistent_hash"),

@@ -6,7 +6,9 @@ use crate::ejection::EjectionCause;
 use crate::pool::*;
 
 /// Policies whose picks follow weights.
-const FOLLOWING: [PolicyKind; 4] = [
+const FOLLOWING: [PolicyKind; 6] = [
+    PolicyKind::Random,
+    PolicyKind::PeakEwma,
     PolicyKind::WeightedRoundRobin,
     PolicyKind::LeastConnections,
     PolicyKind::LeastResponseTime,

@@ -24,7 +24,7 @@ fn chi_square(shares: &[usize], weights: &[f64]) -> f64 {
     shares.iter().zip(weights).map(term).sum()
 }
 
-fn assert_fair(shares: &[usize], weights: &[f64]) {
+pub(super) fn assert_fair(shares: &[usize], weights: &[f64]) {
     let (found, bound) = (
         chi_square(shares, weights),
         chi_square_bound(shares.len() as f64 - 1.0),
@@ -162,7 +162,7 @@ fn power_of_two_compares_two_distinct_backends() {
     // With two backends, two distinct ones are always both: the idle one wins every time.
     let mut world = World::new(config(PolicyKind::PowerOfTwo), members(2));
     let busy = world.pick().unwrap();
-    for _ in 0..1_000 {
+    for _ in 0..20_000 {
         let claim = world.pick().unwrap();
         assert_ne!(claim.backend().key(), busy.backend().key());
     }
@@ -177,6 +177,40 @@ fn power_of_two_shares_by_weight_when_idle() {
         .collect();
     let mut world = World::new(config(PolicyKind::PowerOfTwo), pool);
     assert_fair(&world.shares(20_000), &weights);
+}
+
+#[test]
+fn random_shares_by_weight_with_half_of_the_backends_down_too() {
+    let weight = |n: usize| 1 + (n % 3) as u32;
+    let pool = (0..20).map(|n| weighted(&name(n, 20), weight(n))).collect();
+    let mut world = World::new(probed(PolicyKind::Random), pool);
+    let mut weights: Vec<f64> = (0..20).map(|n| f64::from(weight(n))).collect();
+    assert_fair(&world.shares(20_000), &weights);
+    for n in (0..20).step_by(2) {
+        for _ in 0..3 {
+            world.probe(&name(n, 20), false);
+        }
+    }
+    world.tick();
+    let mut up = world.shares(20_000);
+    for n in (0..20).step_by(2).rev() {
+        assert_eq!(up.remove(n), 0);
+        weights.remove(n);
+    }
+    assert_fair(&up, &weights);
+}
+
+#[test]
+fn random_does_not_look_at_load() {
+    let mut world = World::new(config(PolicyKind::Random), members(2));
+    let held: Vec<Claim> = (0..4_000).map(|_| world.pick().unwrap()).collect();
+    let to_a = held
+        .iter()
+        .filter(|claim| &**claim.backend().key() == "a")
+        .count();
+    assert_fair(&[to_a, held.len() - to_a], &[1.0, 1.0]);
+    let to_last = world.backend("b").in_flight().abs_diff(2_000);
+    assert!(to_last > 5, "even to within {to_last}: these are no draws");
 }
 
 #[test]

@@ -8,6 +8,14 @@ use super::support::*;
 use crate::policy::mix;
 use crate::pool::*;
 
+/// Policies that go by load.
+const LOAD_AWARE: [PolicyKind; 4] = [
+    PolicyKind::LeastConnections,
+    PolicyKind::LeastResponseTime,
+    PolicyKind::PowerOfTwo,
+    PolicyKind::PeakEwma,
+];
+
 /// How a backend behaves.
 #[derive(Clone, Copy)]
 pub(super) struct Behaviour {
@@ -87,12 +95,7 @@ pub(super) fn simulate(
 
 #[test]
 fn what_fails_fast_stays_below_an_even_share_within_a_second() {
-    let policies = [
-        PolicyKind::LeastConnections,
-        PolicyKind::LeastResponseTime,
-        PolicyKind::PowerOfTwo,
-    ];
-    for policy in policies {
+    for policy in LOAD_AWARE {
         for (count, latency, rate, failure) in [
             (4, 10, 100, RESET),
             (10, 10, 800, status(500)),
@@ -126,12 +129,7 @@ fn what_fails_fast_stays_below_an_even_share_within_a_second() {
 
 #[test]
 fn what_fails_fast_from_the_start_never_gets_an_even_share() {
-    let policies = [
-        PolicyKind::LeastConnections,
-        PolicyKind::LeastResponseTime,
-        PolicyKind::PowerOfTwo,
-    ];
-    for policy in policies {
+    for policy in LOAD_AWARE {
         for count in [10, 30] {
             let mut world = World::new(without_ejection(policy), members(count));
             let mut behaviours = vec![good(20); count];
@@ -165,12 +163,7 @@ fn ejection_leaves_a_black_hole_nothing_but_its_probation() {
 
 #[test]
 fn a_penalty_fades_once_a_backend_is_well_again() {
-    let policies = [
-        PolicyKind::LeastConnections,
-        PolicyKind::LeastResponseTime,
-        PolicyKind::PowerOfTwo,
-    ];
-    for policy in policies {
+    for policy in LOAD_AWARE {
         for count in [8, 30] {
             let mut world = World::new(without_ejection(policy), members(count));
             let mut behaviours = vec![good(20); count];
@@ -188,12 +181,7 @@ fn a_penalty_fades_once_a_backend_is_well_again() {
 
 #[test]
 fn load_aware_policies_take_less_to_a_slow_backend() {
-    let policies = [
-        PolicyKind::LeastConnections,
-        PolicyKind::LeastResponseTime,
-        PolicyKind::PowerOfTwo,
-    ];
-    for policy in policies {
+    for policy in LOAD_AWARE {
         for count in [6, 30] {
             let mut world = World::new(config(policy), members(count));
             let mut behaviours = vec![good(20); count];
@@ -231,4 +219,54 @@ fn many_balancers_that_see_the_same_do_not_herd() {
             "{policy}: {counts:?}"
         );
     }
+}
+
+/// linkerd2 #5017: 489.7 requests a second to the faster of two, 0.1 to the slower.
+#[test]
+fn peak_ewma_leaves_the_slower_of_two_a_share() {
+    for rate in [20, 490, 4_000] {
+        let mut world = World::new(config(PolicyKind::PeakEwma), members(2));
+        let counts = simulate(&mut world, &[good(1), good(3)], rate, 20);
+        let slower: usize = counts[5..].iter().map(|counts| counts[1]).sum();
+        let share = slower as f64 / (15 * rate) as f64;
+        assert!((0.05..0.25).contains(&share), "{rate}/s: {share}");
+        assert!(rate < 100 || counts[5..].iter().all(|counts| counts[1] > 0));
+    }
+}
+
+/// The other side of it: what is far slower is no part of the 99th percentile.
+#[test]
+fn peak_ewma_leaves_one_of_ten_that_is_ten_times_slower_next_to_nothing() {
+    let mut world = World::new(config(PolicyKind::PeakEwma), members(10));
+    let mut behaviours = [good(10); 10];
+    behaviours[4] = good(100);
+    let counts = simulate(&mut world, &behaviours, 1_000, 20);
+    let slow: usize = counts[5..].iter().map(|counts| counts[4]).sum();
+    assert!((5..150).contains(&slow), "{slow} of 15000");
+}
+
+#[test]
+fn peak_ewma_believes_a_stall_at_once_and_forgets_it() {
+    let mut world = World::new(config(PolicyKind::PeakEwma), members(4));
+    let mut behaviours = [good(10); 4];
+    simulate(&mut world, &behaviours, 400, 5);
+    behaviours[2] = good(500);
+    let stalled = simulate(&mut world, &behaviours, 400, 2);
+    assert!(stalled[1][2] < 10, "{stalled:?}");
+    behaviours[2] = good(10);
+    let after = simulate(&mut world, &behaviours, 400, 60);
+    let last: usize = after[50..].iter().map(|counts| counts[2]).sum();
+    assert!(last > 500, "{last} of 1000 that are even");
+}
+
+/// Nothing comes back from it: it must not seem the faster the longer that lasts.
+#[test]
+fn peak_ewma_leaves_alone_what_never_answers() {
+    let mut world = World::new(config(PolicyKind::PeakEwma), members(4));
+    let mut behaviours = [good(10); 4];
+    simulate(&mut world, &behaviours, 200, 5);
+    behaviours[1] = good(1_000_000);
+    let counts = simulate(&mut world, &behaviours, 200, 60);
+    let hung: usize = counts.iter().map(|counts| counts[1]).sum();
+    assert!(hung < 10, "{hung} of 12000");
 }

@@ -7,14 +7,7 @@ use std::time::Duration;
 use crate::policy::mix;
 use crate::pool::*;
 
-pub(super) const POLICIES: [PolicyKind; 6] = [
-    PolicyKind::RoundRobin,
-    PolicyKind::WeightedRoundRobin,
-    PolicyKind::LeastConnections,
-    PolicyKind::LeastResponseTime,
-    PolicyKind::PowerOfTwo,
-    PolicyKind::ConsistentHash,
-];
+pub(super) const POLICIES: [PolicyKind; PolicyKind::ALL.len()] = PolicyKind::ALL;
 
 pub(super) const OK: Outcome = Outcome::Success {
     latency: Duration::from_millis(10),

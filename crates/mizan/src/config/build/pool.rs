@@ -178,13 +178,17 @@ fn config(from: &schema::Pool) -> PoolConfig {
         .map_or((2, 3), |health| (health.rise, health.fall));
     PoolConfig {
         policy: match from.policy {
+            Policy::Random => PolicyKind::Random,
             Policy::RoundRobin => PolicyKind::RoundRobin,
             Policy::WeightedRoundRobin => PolicyKind::WeightedRoundRobin,
             Policy::LeastConnections => PolicyKind::LeastConnections,
             Policy::LeastResponseTime => PolicyKind::LeastResponseTime,
             Policy::PowerOfTwo => PolicyKind::PowerOfTwo,
+            Policy::PeakEwma => PolicyKind::PeakEwma,
             Policy::ConsistentHash => PolicyKind::ConsistentHash,
+            Policy::Maglev => PolicyKind::Maglev,
         },
+        hash_load_bound: from.hash_load_bound,
         panic_threshold: from.panic_threshold,
         rise,
         fall,

@@ -43,21 +43,35 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 fn policy(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
     let key_at = at.key("hash_key");
     let has_key = pool.hash_key.is_some() || cx.is_set(&key_at);
-    if pool.policy == Policy::ConsistentHash && !has_key && !cx.is_partial(at) {
+    if pool.policy.hashes() && !has_key && !cx.is_partial(at) {
+        let name = match pool.policy {
+            Policy::Maglev => "maglev",
+            _ => "consistent_hash",
+        };
         let help = "add `hash_key = \"client_address\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"` or `\"path\"`";
         cx.warn(
             &at.key("policy"),
             "missing_key",
-            "`consistent_hash` without `hash_key` places every request at random",
+            format!("`{name}` without `hash_key` places every request at random"),
             help,
         );
     }
-    if pool.policy != Policy::ConsistentHash && has_key {
+    if !pool.policy.hashes() && has_key {
         cx.warn(
             &key_at,
             "no_effect",
-            "`hash_key` has an effect with `policy = \"consistent_hash\"` only",
+            "`hash_key` has an effect with `policy = \"consistent_hash\"` or `\"maglev\"` only",
             "set the policy, or leave it out",
+        );
+    }
+    let bound_at = at.key("hash_load_bound");
+    let is_judged = !cx.is_partial(at) || !cx.is_set(&at.key("policy"));
+    if !pool.policy.hashes() && cx.is_set(&bound_at) && is_judged {
+        cx.error_with(
+            &bound_at,
+            "contradiction",
+            "`hash_load_bound` is for policies that hash, and this pool's does not",
+            "set `policy = \"consistent_hash\"` or `\"maglev\"`, or leave it out: the policies that go by load need no bound",
         );
     }
     if pool.policy == Policy::RoundRobin

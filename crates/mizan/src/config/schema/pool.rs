@@ -15,9 +15,15 @@ use serde::{Deserialize, Serialize};
 pub(in super::super) struct Pool {
     /// How a backend is picked.
     pub(in super::super) policy: Policy,
-    /// What a request is hashed by, for `consistent_hash`: `client_address`, `path`, `header:NAME`,
+    /// What a request is hashed by, for `consistent_hash` and `maglev`: `client_address`, `path`, `header:NAME`,
     /// `cookie:NAME` or `query:NAME`. A request without it is placed at random.
     pub(in super::super) hash_key: Option<Text<HashKey>>,
+    /// For `consistent_hash` and `maglev`: a backend that has this many times the mean of requests in flight (for its
+    /// weight) gets no more, and they go to the next of their key's own order; 1.25 is usual, and the nearer to 1, the
+    /// more move. Unset: none.
+    #[schemars(range(min = 1.0, max = 100.0))]
+    #[schemars(extend("x-help" = "it is a multiple of the mean, and below 1 there would be no place for some requests; 1.25 is usual"))]
+    pub(in super::super) hash_load_bound: Option<f64>,
     /// When a smaller share of the backends than this looks healthy, health is ignored and all are used; 0: never.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(in super::super) panic_threshold: f64,
@@ -55,6 +61,7 @@ impl Default for Pool {
         Self {
             policy: Policy::PowerOfTwo,
             hash_key: None,
+            hash_load_bound: None,
             panic_threshold: 0.5,
             backends: Vec::new(),
             tls: None,
@@ -78,6 +85,8 @@ impl Default for Pool {
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub(in super::super) enum Policy {
+    /// At random by weight, whatever the load.
+    Random,
     /// In turn; weights are ignored.
     RoundRobin,
     /// In turn, smoothly interleaved; shares exact by weight.
@@ -88,8 +97,19 @@ pub(in super::super) enum Policy {
     LeastResponseTime,
     /// Two at random (by weight), the one with the lower load wins.
     PowerOfTwo,
-    /// The same key goes to the same backend; see `hash_key`.
+    /// Two at random (by weight), the one with the lower (in flight + 1) × peak of latency wins; slower ones keep a share.
+    PeakEwma,
+    /// The same key goes to the same backend, on a ring; see `hash_key`.
     ConsistentHash,
+    /// The same key goes to the same backend, by a table: more even shares, and a few more keys move when backends join or leave.
+    Maglev,
+}
+
+impl Policy {
+    /// Whether it goes by `hash_key`.
+    pub(in super::super) fn hashes(self) -> bool {
+        matches!(self, Self::ConsistentHash | Self::Maglev)
+    }
 }
 
 /// What is spoken with the backends.
