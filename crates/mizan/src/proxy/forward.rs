@@ -12,7 +12,7 @@ use super::record::Record;
 use super::relay::{self, Response};
 use super::response_head::{self, Deadlines};
 use super::tcp;
-use super::tunnel::{Party, Terms, Why, tunnel};
+use super::tunnel::{Directions, Terms, Why, tunnel};
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::worker::{InForce, Worker};
@@ -350,15 +350,9 @@ async fn hand_through(
         until_ms: down.timer.deadline_after(timeouts.tunnel),
         websocket: is_websocket.then_some(&**request.worker),
     };
-    let client = Party {
-        transport: &mut down.transport,
-        unread: down.input.take(),
-    };
-    let server = Party {
-        transport: &mut up.transport,
-        unread: response.input.take(),
-    };
-    let ended = tunnel(client, server, &terms, || {}).await;
+    let mut directions = Directions::new(down.input.take(), response.input.take());
+    let transports = (&mut down.transport, &mut up.transport);
+    let ended = tunnel(&mut directions, transports, terms, || {}).await;
     outcome.bytes_in += ended.sent_up;
     outcome.bytes_out += ended.sent_down;
     outcome.reason = tcp::reason(&ended, true);

@@ -4,7 +4,6 @@
 //! picks a pool by it. A connection counts as one request in flight from its start to its end; a backend that cannot be
 //! connected to has got nothing, so another is tried.
 
-use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange;
@@ -14,7 +13,7 @@ use super::proxy_header;
 use super::record::{self, Record};
 use super::socket::HangUp;
 use super::transport::Transport;
-use super::tunnel::{Ended, Party, Terms, Why, tunnel};
+use super::tunnel::{Directions, Ended, Terms, Why, tunnel};
 use super::upstream::{self, Over};
 use super::worker::{InForce, Worker};
 use crate::client_hello::{self, RECORDS_BYTES_MAX};
@@ -336,20 +335,13 @@ async fn move_bytes(
         until_ms: down.timer.deadline_after(timeouts.tunnel),
         websocket: None,
     };
-    let unread: Option<Buffer> = down.input.take();
-    let client = Party {
-        transport: &mut down.transport,
-        unread,
-    };
-    let server = Party {
-        transport: &mut reached.transport,
-        unread: None,
-    };
+    let mut directions = Directions::new(down.input.take(), None);
+    let transports = (&mut down.transport, &mut reached.transport);
     let success = Outcome::Success {
         latency: reached.connect,
     };
     let mut is_answered = false;
-    let ended = tunnel(client, server, &terms, || {
+    let ended = tunnel(&mut directions, transports, terms, || {
         is_answered = true;
         pool.core.observe(clock::now(), backend, success);
     })

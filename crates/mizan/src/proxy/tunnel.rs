@@ -28,6 +28,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::sync::futures::Notified;
 
 /// A piece smaller than this ends a run of large ones: what follows is likely an exchange of messages. Measured: pieces of
 /// 5 KB cost a fifth more through a pipe than copied, of 16 KiB no more, of 64 KiB half.
@@ -37,14 +38,6 @@ const PIECES_MAX: u32 = 16;
 /// How long a backend may still speak that was told of a drain, and how much of it is heard.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LAST_BYTES_MAX: usize = 1 << 20;
-
-/// One side of a tunnel.
-#[derive(Debug)]
-pub(super) struct Party<'t> {
-    pub(super) transport: &'t mut Transport,
-    /// What was read from it already, and is passed on first.
-    pub(super) unread: Option<Buffer>,
-}
 
 /// What a tunnel needs and how long it may be.
 #[derive(Debug)]
@@ -89,46 +82,89 @@ pub(super) enum Why {
     Drained,
 }
 
-/// Hands bytes through until the tunnel ends. `on_answer` is called when the first byte of the backend has come.
-pub(super) async fn tunnel(
-    mut down: Party<'_>,
-    mut up: Party<'_>,
-    terms: &Terms<'_>,
-    mut on_answer: impl FnMut(),
-) -> Ended {
-    let mut upward = Direction::new(down.unread.take());
-    let mut downward = Direction::new(up.unread.take());
-    let mut first = None;
-    let mut is_answered = false;
-    let mut leave = Leave::default();
-    let mut drain = std::pin::pin!(drain_begun(terms));
-    if terms.websocket.is_some() {
-        upward.frames = Some(Frames::default());
-        downward.frames = Some(Frames::default());
+/// Hands bytes through between a client's connection and a backend's until the tunnel ends. `on_answer` is called when
+/// the first byte of the backend has come.
+///
+/// Not an `async fn`: what such a one takes and moves on has a place in its future for as long as that lives.
+pub(super) fn tunnel<'t>(
+    directions: &'t mut Directions,
+    (down, up): (&'t mut Transport, &'t mut Transport),
+    terms: Terms<'t>,
+    on_answer: impl FnMut() + 't,
+) -> impl Future<Output = Ended> + 't {
+    let mut tunnel = Tunnel {
+        directions,
+        down,
+        up,
+        terms,
+        on_answer,
+        is_answered: false,
+        first: None,
+        leave: Leave::default(),
+    };
+    async move {
+        let mut drain = std::pin::pin!(tunnel.terms.websocket.map(Worker::drain_told));
+        tunnel.begin();
+        let why = std::future::poll_fn(|cx| tunnel.poll(cx, drain.as_mut().as_pin_mut())).await;
+        tunnel.directions.upward.let_go();
+        tunnel.directions.downward.let_go();
+        if why == Why::Drained {
+            Box::pin(hear_out(tunnel.up, &tunnel.terms)).await;
+        }
+        pass_on(why, tunnel.down, tunnel.up);
+        Ended {
+            sent_up: tunnel.directions.upward.sent,
+            sent_down: tunnel.directions.downward.sent,
+            why,
+        }
     }
-    terms.timer.set_at(terms.deadline_ms());
-    let why = std::future::poll_fn(|cx| {
-        if leave.is_due(cx, drain.as_mut(), terms) {
-            let key = (clock::random() as u32).to_be_bytes();
-            upward.close = Some(close_frame(CloseCode::GoingAway, Some(key)));
-            downward.close = Some(close_frame(CloseCode::ServiceRestart, None));
-            first = Some(Why::Drained);
+}
+
+/// A tunnel under way.
+struct Tunnel<'t, A> {
+    directions: &'t mut Directions,
+    down: &'t mut Transport,
+    up: &'t mut Transport,
+    terms: Terms<'t>,
+    on_answer: A,
+    is_answered: bool,
+    /// How it will have ended when both sides have.
+    first: Option<Why>,
+    leave: Leave,
+}
+
+impl<A: FnMut()> Tunnel<'_, A> {
+    fn begin(&mut self) {
+        if self.terms.websocket.is_some() {
+            self.directions.upward.frames = Some(Frames::default());
+            self.directions.downward.frames = Some(Frames::default());
+        }
+        self.terms.timer.set_at(self.terms.deadline_ms());
+    }
+
+    /// Moves what there is both ways, and looks at the time. `drain` tells of a drain that the tunnel has a part in.
+    fn poll(&mut self, cx: &mut Context<'_>, drain: Option<Pin<&mut Notified<'_>>>) -> Poll<Why> {
+        let (terms, down, up) = (&self.terms, &mut *self.down, &mut *self.up);
+        let Directions { upward, downward } = &mut *self.directions;
+        if self.leave.is_due(cx, drain, terms) {
+            upward.close = Some(Close::ToBackend);
+            downward.close = Some(Close::ToClient);
+            self.first = Some(Why::Drained);
             // What the timer waited for has come: that is no silence.
             terms.timer.set_at(terms.deadline_ms());
         }
-        let from_client = upward.poll(cx, down.transport, up.transport, terms.buffers);
-        let from_backend = downward.poll(cx, up.transport, down.transport, terms.buffers);
-        if !is_answered && downward.is_begun() {
-            is_answered = true;
-            on_answer();
+        let from_client = upward.poll(cx, down, up, terms.buffers);
+        let from_backend = downward.poll(cx, up, down, terms.buffers);
+        if !self.is_answered && downward.is_begun {
+            self.is_answered = true;
+            (self.on_answer)();
         }
         if let Some(why) = broken(&from_client, &from_backend) {
             return Poll::Ready(why);
         }
-        let is_told = upward.poll_fin(cx, up.transport).is_ready()
-            & downward.poll_fin(cx, down.transport).is_ready();
-        if first.is_none() {
-            first = match (upward.has_ended(), downward.has_ended()) {
+        let is_told = upward.poll_fin(cx, up).is_ready() & downward.poll_fin(cx, down).is_ready();
+        if self.first.is_none() {
+            self.first = match (upward.has_ended(), downward.has_ended()) {
                 // Both at once: a client's goes before what it led to.
                 (true, _) => Some(Why::ClosedByClient),
                 (false, true) => Some(Why::ClosedByBackend),
@@ -136,28 +172,18 @@ pub(super) async fn tunnel(
             };
         }
         if from_client.is_ready() && from_backend.is_ready() && is_told {
-            return Poll::Ready(first.unwrap_or(Why::ClosedByClient));
+            return Poll::Ready(self.first.unwrap_or(Why::ClosedByClient));
         }
         if upward.take_active() | downward.take_active() {
-            terms.timer.set_at(terms.deadline_ms().min(leave.at_ms()));
+            terms
+                .timer
+                .set_at(terms.deadline_ms().min(self.leave.at_ms()));
         }
         if !terms.timer.poll_expired(cx) {
             return Poll::Pending;
         }
         let is_over = terms.until_ms <= terms.timer.now_ms();
         Poll::Ready(if is_over { Why::TooLong } else { Why::Idle })
-    })
-    .await;
-    upward.let_go();
-    downward.let_go();
-    if why == Why::Drained {
-        hear_out(up.transport, terms).await;
-    }
-    pass_on(why, down.transport, up.transport);
-    Ended {
-        sent_up: upward.sent,
-        sent_down: downward.sent,
-        why,
     }
 }
 
@@ -198,48 +224,46 @@ async fn hear_out(up: &mut Transport, terms: &Terms<'_>) {
     .await;
 }
 
-/// Ready when a drain begins that the tunnel has a part in.
-async fn drain_begun(terms: &Terms<'_>) {
-    match terms.websocket {
-        Some(worker) => worker.drain_begun().await,
-        None => std::future::pending().await,
-    }
-}
-
 /// When a tunnel leaves in a drain.
 #[derive(Debug, Default)]
-struct Leave {
-    at_ms: Option<u64>,
-    is_done: bool,
+enum Leave {
+    /// No drain has begun that it has a part in.
+    #[default]
+    Untold,
+    /// At this time, in ms of the timer.
+    At(u64),
+    /// It was time to.
+    Due,
 }
 
 impl Leave {
     /// Whether it is time to; true once.
-    fn is_due<F: Future<Output = ()>>(
+    fn is_due(
         &mut self,
         cx: &mut Context<'_>,
-        drain: Pin<&mut F>,
+        drain: Option<Pin<&mut Notified<'_>>>,
         terms: &Terms<'_>,
     ) -> bool {
-        if self.is_done {
-            return false;
+        if let (Self::Untold, Some(worker), Some(drain)) = (&*self, terms.websocket, drain)
+            // The look comes after the wait has begun, so that nothing is missed between the two.
+            && (drain.poll(cx).is_ready() || worker.is_closing())
+        {
+            let at_ms = worker.leave_at_ms();
+            terms.timer.set_at(terms.deadline_ms().min(at_ms));
+            *self = Self::At(at_ms);
         }
-        let at_ms = match (self.at_ms, terms.websocket) {
-            (Some(at_ms), _) => at_ms,
-            (None, Some(worker)) if drain.poll(cx).is_ready() => {
-                let at_ms = worker.leave_at_ms();
-                self.at_ms = Some(at_ms);
-                terms.timer.set_at(terms.deadline_ms().min(at_ms));
-                at_ms
-            }
-            (None, _) => return false,
-        };
-        self.is_done = at_ms <= terms.timer.now_ms();
-        self.is_done
+        let is_due = matches!(self, Self::At(at_ms) if *at_ms <= terms.timer.now_ms());
+        if is_due {
+            *self = Self::Due;
+        }
+        is_due
     }
 
     fn at_ms(&self) -> u64 {
-        self.at_ms.filter(|_| !self.is_done).unwrap_or(u64::MAX)
+        match self {
+            Self::At(at_ms) => *at_ms,
+            Self::Untold | Self::Due => u64::MAX,
+        }
     }
 }
 
@@ -265,6 +289,23 @@ enum Side {
     To,
 }
 
+/// Both ways of a tunnel. What they hold is as long as the tunnel is idle: see that it stays little.
+#[derive(Debug)]
+pub(super) struct Directions {
+    upward: Direction,
+    downward: Direction,
+}
+
+impl Directions {
+    /// What was read already of the client's bytes and of the backend's is passed on first.
+    pub(super) fn new(from_client: Option<Buffer>, from_backend: Option<Buffer>) -> Self {
+        Self {
+            upward: Direction::new(from_client),
+            downward: Direction::new(from_backend),
+        }
+    }
+}
+
 /// One way of a tunnel.
 #[derive(Debug)]
 struct Direction {
@@ -272,10 +313,10 @@ struct Direction {
     carried: Carried,
     /// Bytes written.
     sent: u64,
-    /// Bytes read.
-    read: u64,
-    /// Of these, in the present run of large pieces.
+    /// Bytes read in the present run of large pieces.
     run: u64,
+    /// Something was read.
+    is_begun: bool,
     /// Something moved since it was last asked.
     is_active: bool,
     /// All is written, and the other side is to be told: unless its own way turns out to be cut.
@@ -285,9 +326,28 @@ struct Direction {
     /// Where the frames end that were written, of a WebSocket whose frames make sense.
     frames: Option<Frames>,
     /// To be put between two frames; nothing follows it.
-    close: Option<Vec<u8>>,
+    close: Option<Close>,
     /// Bytes that a write was given and has not taken: the next one begins with all of them.
     offered: usize,
+}
+
+/// Whom a close frame of Mizan's goes to.
+#[derive(Clone, Copy, Debug)]
+enum Close {
+    ToBackend,
+    ToClient,
+}
+
+impl Close {
+    fn frame(self) -> Vec<u8> {
+        match self {
+            Self::ToBackend => {
+                let key = (clock::random() as u32).to_be_bytes();
+                close_frame(CloseCode::GoingAway, Some(key))
+            }
+            Self::ToClient => close_frame(CloseCode::ServiceRestart, None),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,7 +371,7 @@ impl Direction {
         let unread = unread.filter(|buffer| !buffer.is_empty());
         Self {
             stage: Stage::Open,
-            read: unread.as_ref().map_or(0, |buffer| buffer.len() as u64),
+            is_begun: unread.is_some(),
             carried: unread.map_or(Carried::Nothing, Carried::Buffer),
             sent: 0,
             run: 0,
@@ -322,10 +382,6 @@ impl Direction {
             close: None,
             offered: 0,
         }
-    }
-
-    fn is_begun(&self) -> bool {
-        self.read > 0
     }
 
     /// Nothing more will be read.
@@ -392,7 +448,7 @@ impl Direction {
         let is_closed = self.frames.take().is_some_and(|frames| frames.is_closed());
         let mut buffer = buffers.small();
         if !is_closed {
-            buffer.write(|bytes| bytes.extend_from_slice(&close));
+            buffer.write(|bytes| bytes.extend_from_slice(&close.frame()));
         }
         self.let_go();
         self.carried = Carried::Buffer(buffer);
@@ -462,7 +518,7 @@ impl Direction {
             }
             Poll::Ready(Ok(0)) => self.stage = Stage::Finishing,
             Poll::Ready(Ok(count)) => {
-                self.read += count as u64;
+                self.is_begun = true;
                 self.is_active = true;
                 self.run = if count < SMALL_PIECE {
                     0
