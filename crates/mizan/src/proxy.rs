@@ -44,6 +44,7 @@ mod tls;
 mod transport;
 mod tunnel;
 mod udp;
+mod upgrade;
 mod upload;
 mod upstream;
 mod watch;

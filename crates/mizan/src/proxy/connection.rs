@@ -14,6 +14,7 @@ use super::tcp;
 use super::timer::Timer;
 use super::tls::{Session, Tls};
 use super::transport::Transport;
+use super::upgrade::{self, Upgraded};
 use super::worker::Worker;
 use crate::certificate::Identity;
 use crate::proxy_protocol::Peers;
@@ -252,6 +253,8 @@ pub(super) enum Next {
     Linger,
     /// It speaks HTTP/2.
     Http2,
+    /// It goes on as this tunnel.
+    Tunnel(Box<Upgraded>),
 }
 
 /// The future that serves one client to the end of its connection; `None` if the socket cannot be watched.
@@ -293,7 +296,7 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
                 return;
             }
             down.peer_text = Some(Rc::new(PeerText::new(down.peer)));
-            let next = if down.speaks_http2() {
+            let mut next = if down.speaks_http2() {
                 Next::Http2
             } else {
                 Box::pin(exchange::burst(&mut down, &worker)).await
@@ -302,11 +305,14 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
                 return Box::pin(http2::server::serve(down, worker)).await;
             }
             down.peer_text = None;
+            if let Next::Tunnel(upgraded) = next {
+                next = Box::pin(upgrade::serve(&mut down, &worker, upgraded)).await;
+            }
             match next {
                 Next::Idle => {}
                 Next::Close => return,
                 Next::Linger => return Box::pin(linger(&mut down, &worker)).await,
-                Next::Http2 => return,
+                Next::Http2 | Next::Tunnel(_) => return,
             }
         }
     })

@@ -126,7 +126,7 @@ struct Connecting<'s> {
 /// A backend that took it.
 struct Reached<'s> {
     transport: Transport,
-    held: Held<'s>,
+    held: Held<&'s Pool>,
     connect: Duration,
     _open: OpenConnection,
 }
@@ -258,7 +258,7 @@ async fn pick<'s>(
     down: &mut Downstream,
     connecting: &Connecting<'s>,
     tried: &[u64],
-) -> Result<(Held<'s>, Instant), Reason> {
+) -> Result<(Held<&'s Pool>, Instant), Reason> {
     let pool = connecting.pool;
     let look = || {
         let now = clock::now();
@@ -268,7 +268,7 @@ async fn pick<'s>(
             hash: connecting.hash,
             tried,
         })?;
-        Ok((Held::new(claim, pool), now))
+        Ok((Held::new(claim, &**pool), now))
     };
     // Who came first is served first.
     let first = match pool.waiters.count() {

@@ -3,6 +3,7 @@
 use super::super::connection::{Client, Downstream};
 use super::super::error::Reason;
 use super::super::exchange;
+use super::super::upgrade;
 use super::super::worker::Worker;
 use super::convert;
 use super::inflow::{self, Inflow};
@@ -229,7 +230,13 @@ fn spawn(
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         match written {
-            Ok(()) => exchange::one(&mut down, &worker).await,
+            Ok(()) => {
+                if let Some(upgraded) = exchange::one(&mut down, &worker).await {
+                    // A task of its own: this one's room is an exchange's.
+                    let tunnel = upgrade::serve_stream(down, worker, upgraded);
+                    tokio::task::spawn_local(tunnel);
+                }
+            }
             Err(error) => exchange::refuse_one(&mut down, &worker, Reason::Head(error)).await,
         }
     });
