@@ -3,7 +3,7 @@
 //! It may be silent for days, and there may be many of them. So what an exchange leaves behind for it is moved out of
 //! the exchange, whose future is large and goes; what stays is this value, a small future and the two connections.
 
-use super::connection::{self, Downstream, Next};
+use super::connection::{self, Downstream};
 use super::forward::{Held, Request};
 use super::plan::Upgrade;
 use super::record::{self, Asked, Record};
@@ -90,58 +90,38 @@ impl Upgraded {
     }
 }
 
-/// Hands bytes through until the tunnel ends, and records it; what comes next is for the client's connection.
-///
-/// Not an `async fn`: what such a one takes and moves on has a place in its future for as long as that lives.
+/// Serves the connection, or stream, to the end of its tunnel.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "what an `async fn` takes has a place in its future twice"
+)]
 pub(super) fn serve<'t>(
     down: &'t mut Downstream,
     worker: &'t Rc<Worker>,
     mut upgraded: Box<Upgraded>,
-) -> impl Future<Output = Next> + 't {
-    let timeouts = &down.listener.timeouts;
-    let (idle, until_ms) = (
-        timeouts.tunnel_idle,
-        down.timer.deadline_after(timeouts.tunnel),
-    );
+) -> impl Future<Output = ()> + 't {
     async move {
+        let timeouts = &down.listener.timeouts;
         let terms = Terms {
             timer: &down.timer,
             buffers: &worker.buffers,
-            idle,
-            until_ms,
+            idle: timeouts.tunnel_idle,
+            until_ms: down.timer.deadline_after(timeouts.tunnel),
             websocket: upgraded.is_websocket.then_some(&**worker),
         };
         let transports = (&mut down.transport, &mut upgraded.far.transport);
         let ended = tunnel(&mut upgraded.directions, transports, terms, || {}).await;
-        upgraded.finish(down, worker, &ended);
-        match ended.why {
+        let why = upgraded.finish(down, worker, ended);
+        if why == Why::Drained {
             // What it says to its close is heard, so that it does not see a cut.
-            Why::Drained => Next::Linger,
-            _ => Next::Close,
-        }
-    }
-}
-
-/// Serves a stream of HTTP/2 to the end of its tunnel; as [`serve`] no `async fn`.
-#[expect(
-    clippy::manual_async_fn,
-    reason = "the client's side would lie in the future twice"
-)]
-pub(super) fn serve_stream(
-    mut down: Downstream,
-    worker: Rc<Worker>,
-    upgraded: Box<Upgraded>,
-) -> impl Future<Output = ()> {
-    async move {
-        if let Next::Linger = serve(&mut down, &worker, upgraded).await {
-            Box::pin(connection::linger(&mut down, &worker)).await;
+            Box::pin(connection::linger(down, worker)).await;
         }
     }
 }
 
 impl Upgraded {
     /// Gives the backend's side back, then records what became of the request.
-    fn finish(self, down: &Downstream, worker: &Rc<Worker>, ended: &Ended) {
+    fn finish(self, down: &Downstream, worker: &Rc<Worker>, ended: Ended) -> Why {
         let backend = Arc::clone(self.far.held.claim.backend());
         let pool = Arc::clone(self.far.held.pool());
         drop(self.far);
@@ -150,7 +130,7 @@ impl Upgraded {
             decided: so_far.started,
             ended: None,
             grpc_status: None,
-            reason: tcp::reason(ended, true),
+            reason: tcp::reason(&ended, true),
             started: so_far.started,
             status: so_far.status,
             bytes_in: so_far.bytes_in + ended.sent_up,
@@ -163,6 +143,7 @@ impl Upgraded {
             place: so_far.place,
         };
         record::upgraded_ended(down, worker, &self.in_force, &self.shown.asked(), &outcome);
+        ended.why
     }
 }
 
@@ -228,10 +209,8 @@ mod tests {
         let future = size_of_future(|down: &'static mut Downstream, worker, upgraded| {
             serve(down, worker, upgraded)
         });
-        assert!(future <= 260, "{future} bytes");
+        assert!(future <= 224, "{future} bytes");
         let owned = size_of::<Upgraded>();
         assert!(owned <= 448, "{owned} bytes");
-        let stream = size_of_future(serve_stream);
-        assert!(stream <= 480, "{stream} bytes");
     }
 }

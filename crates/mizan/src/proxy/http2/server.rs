@@ -233,8 +233,9 @@ fn spawn(
             Ok(()) => {
                 if let Some(upgraded) = exchange::one(&mut down, &worker).await {
                     // A task of its own: this one's room is an exchange's.
-                    let tunnel = upgrade::serve_stream(down, worker, upgraded);
-                    tokio::task::spawn_local(tunnel);
+                    tokio::task::spawn_local(async move {
+                        upgrade::serve(&mut down, &worker, upgraded).await;
+                    });
                 }
             }
             Err(error) => exchange::refuse_one(&mut down, &worker, Reason::Head(error)).await,
