@@ -42,6 +42,7 @@ mod tcp;
 mod timer;
 mod tls;
 mod transport;
+mod trust;
 mod tunnel;
 mod udp;
 mod upload;

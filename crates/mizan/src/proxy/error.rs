@@ -29,6 +29,8 @@ pub(super) enum Reason {
     ClientGone,
     /// No readable first message of a TLS client, where its name decides.
     ClientHello(HelloError),
+    /// The handshake was made under other rules of client authentication than those in force, and falls short of them.
+    ClientAuth,
     /// Not an allowed network.
     Forbidden,
     /// No route matches.
@@ -95,6 +97,7 @@ impl Reason {
             Self::Chunk(_) | Self::Path | Self::ClientHello(_) => 400,
             Self::HeaderTimeout | Self::BodyTimeout | Self::BodyRate => 408,
             Self::BodyTooLarge => 413,
+            Self::ClientAuth => 421,
             Self::SendTimeout | Self::ClientGone => 499,
             Self::Forbidden => 403,
             Self::NoRoute => 404,
@@ -138,6 +141,7 @@ impl Reason {
             Self::SendTimeout => "send_timeout",
             Self::ClientGone => "client_gone",
             Self::ClientHello(_) => "client_hello",
+            Self::ClientAuth => "client_auth_changed",
             Self::Forbidden => "forbidden",
             Self::NoRoute => "no_route",
             Self::Redirect => "redirect",
@@ -222,6 +226,7 @@ pub(super) fn phrase(status: u16) -> &'static str {
         413 => "Content Too Large",
         414 => "URI Too Long",
         417 => "Expectation Failed",
+        421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",

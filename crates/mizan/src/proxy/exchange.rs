@@ -6,6 +6,7 @@ use super::error::Reason;
 use super::forward;
 use super::plan::{self, Decision, Plan};
 use super::record::{self, Record};
+use super::trust::{self, Trust};
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::h1::HeadError;
@@ -207,22 +208,34 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
     Next::Linger
 }
 
-/// The snapshot for this request, and whether the listener is no longer in it.
-pub(super) fn settle(held: &mut Arc<Listener>, worker: &Worker) -> (Rc<InForce>, bool) {
+/// What a connection is in the snapshot of its next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Its listener is in it.
+    InForce,
+    /// The same, but it asks something else of clients than it did when the connection was last looked at.
+    AsksOtherwise,
+    /// Its listener is no longer in it.
+    Gone,
+}
+
+/// The snapshot for this request, and what the connection is in it.
+pub(super) fn settle(held: &mut Arc<Listener>, worker: &Worker) -> (Rc<InForce>, Standing) {
     let in_force = worker.in_force();
     let listeners = &in_force.snapshot.listeners;
     let is_in_force = |listener: &Arc<Listener>| Arc::ptr_eq(listener, held);
     if listeners.get(held.index).is_some_and(is_in_force) {
-        return (in_force, false);
+        return (in_force, Standing::InForce);
     }
-    let gone = match Worker::listener(&in_force.snapshot, &held.bind) {
-        Some(listener) => {
-            *held = listener;
-            false
-        }
-        None => true,
+    let Some(listener) = Worker::listener(&in_force.snapshot, &held.bind) else {
+        return (in_force, Standing::Gone);
     };
-    (in_force, gone)
+    let before = std::mem::replace(held, listener);
+    let standing = match trust::ask_alike(&before, held) {
+        true => Standing::InForce,
+        false => Standing::AsksOtherwise,
+    };
+    (in_force, standing)
 }
 
 async fn exchange(
@@ -231,7 +244,8 @@ async fn exchange(
     (started, decided): (Instant, Instant),
 ) -> After {
     let _in_flight = worker.in_flight();
-    let (in_force, gone) = settle(&mut down.listener, worker);
+    let (in_force, standing) = settle(&mut down.listener, worker);
+    let trust = trust::of_client(standing, down);
     record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
     let mut outcome = Record::new(started, 0);
@@ -239,6 +253,10 @@ async fn exchange(
     let decision = match &down.input {
         Some(input) => plan::decide(input.unread(), down, worker, &in_force, &mut plan),
         None => Decision::Answer(None, Reason::ClientGone),
+    };
+    let decision = match trust {
+        Trust::Holds | Trust::Unasked => decision,
+        Trust::Broken => Decision::Answer(None, Reason::ClientAuth),
     };
     outcome.bytes_in = plan.head_length as u64;
     if let Some(input) = &mut down.input {
@@ -248,7 +266,8 @@ async fn exchange(
         // A tunnel may be idle for days: it holds no room that it does not use.
         plan.shrink();
     }
-    plan.keep_alive &= !gone && !worker.is_closing();
+    plan.keep_alive &= standing != Standing::Gone && trust == Trust::Holds;
+    plan.keep_alive &= !worker.is_closing();
     if let Some(most) = down.listener.requests_per_connection_max {
         plan.keep_alive &= down.requests < most;
     }

@@ -14,6 +14,7 @@ use super::proxy_header;
 use super::record::{self, Record};
 use super::socket::HangUp;
 use super::transport::Transport;
+use super::trust::{self, Trust};
 use super::tunnel::{Ended, Party, Terms, Why, tunnel};
 use super::upstream::{self, Over};
 use super::worker::{InForce, Worker};
@@ -38,10 +39,11 @@ const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 /// Serves the connection to its end.
 pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
     let _in_flight = worker.in_flight();
-    let in_force = exchange::settle(&mut down.listener, worker).0;
+    let (in_force, standing) = exchange::settle(&mut down.listener, worker);
     record::started(down, &in_force);
     let mut outcome = Record::new(clock::now(), 0);
     let name = match passthrough(down) {
+        _ if trust::of_client(standing, down) == Trust::Broken => Err(Reason::ClientAuth),
         Some(passthrough) if !passthrough.names.is_empty() => hello(down, worker).await,
         _ => Ok(None),
     };
