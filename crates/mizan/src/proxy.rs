@@ -20,6 +20,7 @@ mod body;
 mod buffer;
 mod connect;
 mod connection;
+pub mod cut;
 mod error;
 mod exchange;
 mod forward;

@@ -85,6 +85,10 @@ pub(super) enum Reason {
     TunnelIdle,
     /// A tunnel that lasted too long.
     TunnelTimeout,
+    /// Not done by the deadline of Mizan's own drain.
+    DrainCut,
+    /// Mizan was stopped at once.
+    Shutdown,
     /// A status that the pool's retry rule names; never shown to a client.
     RetryStatus(u16),
 }
@@ -105,7 +109,12 @@ impl Reason {
             Self::RedirectToHttps => 308,
             Self::Respond | Self::Options => 200,
             Self::Trace => 405,
-            Self::NoBackend | Self::QueueFull | Self::QueueTimeout | Self::NoResources => 503,
+            Self::NoBackend
+            | Self::QueueFull
+            | Self::QueueTimeout
+            | Self::NoResources
+            | Self::DrainCut
+            | Self::Shutdown => 503,
             Self::ConnectRefused
             | Self::ConnectError
             | Self::TlsFailed
@@ -170,6 +179,8 @@ impl Reason {
             Self::RequestTimeout | Self::ClientTimeout => "request_timeout",
             Self::TunnelIdle => "tunnel_idle",
             Self::TunnelTimeout => "tunnel_timeout",
+            Self::DrainCut => "drain_cut",
+            Self::Shutdown => "shutdown",
             Self::RetryStatus(_) => "retry_status",
         }
     }

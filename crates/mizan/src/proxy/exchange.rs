@@ -2,6 +2,7 @@
 
 use super::answer;
 use super::connection::{self, BURST, Downstream, Next};
+use super::cut;
 use super::error::Reason;
 use super::forward;
 use super::plan::{self, Decision, Plan};
@@ -271,17 +272,19 @@ async fn exchange(
     if let Some(most) = down.listener.requests_per_connection_max {
         plan.keep_alive &= down.requests < most;
     }
-    let after = match decision {
-        Decision::Forward(route, pool) => {
-            forward::forward(down, worker, &in_force, &plan, (route, pool), &mut outcome).await
-        }
-        Decision::Answer(route, reason) => {
-            outcome.route = route.map(|route| &**route);
-            outcome.place = in_force
-                .series
-                .place(route.map(|route| route.index), None, "");
-            let keep = answer::keeps(&plan, reason);
-            answer::send(down, worker, &plan, route, reason, keep, &mut outcome).await
+    let done = {
+        let doing = act(down, (worker, &in_force), &plan, decision, &mut outcome);
+        cut::until(&worker.wheel, std::pin::pin!(doing)).await
+    };
+    let after = match done {
+        Ok(after) => after,
+        Err(cut) => {
+            cut::note(cut, &in_force, &mut outcome);
+            match outcome.status {
+                // Boxed: a burst's future has no room for what happens once.
+                0 => Box::pin(cut::answer(down, worker, &plan, cut, &mut outcome)).await,
+                _ => After::Close,
+            }
         }
     };
     record::finished(down, worker, &in_force, &plan, &outcome);
@@ -293,6 +296,29 @@ async fn exchange(
         worker.put_scratch(plan.logged.bytes);
     }
     after
+}
+
+/// Does what was decided.
+async fn act<'s>(
+    down: &mut Downstream,
+    (worker, in_force): (&'s Rc<Worker>, &'s InForce),
+    plan: &'s Plan,
+    decision: Decision<'s>,
+    outcome: &mut Record<'s>,
+) -> After {
+    match decision {
+        Decision::Forward(route, pool) => {
+            forward::forward(down, worker, in_force, plan, (route, pool), outcome).await
+        }
+        Decision::Answer(route, reason) => {
+            outcome.route = route.map(|route| &**route);
+            outcome.place = in_force
+                .series
+                .place(route.map(|route| route.index), None, "");
+            let keep = answer::keeps(plan, reason);
+            answer::send(down, worker, plan, route, reason, keep, outcome).await
+        }
+    }
 }
 
 #[cfg(test)]

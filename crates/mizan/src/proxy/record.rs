@@ -1,6 +1,7 @@
 //! What is kept of a request that has ended: counters and a line of the access log.
 
 use super::connection::Downstream;
+use super::cut;
 use super::error::Reason;
 use super::grpc;
 use super::headers;
@@ -88,6 +89,7 @@ pub(super) fn finished(
     plan: &Plan,
     outcome: &Record<'_>,
 ) {
+    cut::count(in_force, outcome);
     let ended = outcome.ended.unwrap_or_else(clock::now);
     let duration = ended.saturating_since(outcome.started);
     in_force.series.finished(&Finished {
@@ -164,6 +166,7 @@ pub(super) fn tunnel_ended(
         protocol: "tcp",
         bytes: (outcome.bytes_in, outcome.bytes_out),
     };
+    cut::count(in_force, outcome);
     handed_ended(&handed, worker, in_force, outcome);
 }
 

@@ -18,6 +18,7 @@
 //! has moved much without a pause goes through a pipe, where both sides are plain TCP, and never enters user space.
 
 use super::buffer::{Buffer, BufferPool};
+use super::cut::Cut;
 use super::splice::{self, Pipe, SPLICE_MIN};
 use super::timer::Timer;
 use super::transport::Transport;
@@ -87,6 +88,8 @@ pub(super) enum Why {
     TooLong,
     /// A drain has closed it, both sides by a close frame.
     Drained,
+    /// The process ends.
+    Cut(Cut),
 }
 
 /// Hands bytes through until the tunnel ends. `on_answer` is called when the first byte of the backend has come.
@@ -141,6 +144,9 @@ pub(super) async fn tunnel(
         if upward.take_active() | downward.take_active() {
             terms.timer.set_at(terms.deadline_ms().min(leave.at_ms()));
         }
+        if let Some(cut) = terms.timer.is_cut() {
+            return Poll::Ready(Why::Cut(cut));
+        }
         if !terms.timer.poll_expired(cx) {
             return Poll::Pending;
         }
@@ -172,7 +178,7 @@ fn pass_on(why: Why, down: &mut Transport, up: &mut Transport) {
     match why {
         Why::ClientReset => up.reset_on_close(),
         Why::BackendReset => down.reset_on_close(),
-        Why::TooLong => {
+        Why::TooLong | Why::Cut(_) => {
             up.reset_on_close();
             down.reset_on_close();
         }

@@ -7,6 +7,7 @@
 mod certificates;
 mod client_auth;
 mod commands;
+mod cut;
 mod drain;
 mod edges;
 mod faults;

@@ -311,7 +311,7 @@ pub const FAMILIES: &[Family] = &[
         name: "mizan_unreached_total",
         kind: Kind::Counter,
         labels: POOL_VERSION_CAUSE,
-        help: "Requests that reached nothing.",
+        help: "Requests that reached nothing, or were cut where they stood when Mizan ended.",
         write: |scrape, samples| {
             pool_causes(
                 scrape,
