@@ -27,7 +27,7 @@ pub(super) const HTTP_ONLY: [&str; 12] = [
 pub(super) const HTTP_TIMEOUTS: [&str; 4] = ["body", "send", "idle", "half_close"];
 
 /// Keys of a pool that mean nothing where no request is read, table and key.
-pub(super) const POOL_HTTP_ONLY: [(&str, &str); 10] = [
+pub(super) const POOL_HTTP_ONLY: [(&str, &str); 12] = [
     ("timeouts", "response_header"),
     ("timeouts", "response_idle"),
     ("timeouts", "per_try"),
@@ -38,6 +38,9 @@ pub(super) const POOL_HTTP_ONLY: [(&str, &str); 10] = [
     ("retry", "buffer_max"),
     ("keepalive", "idle_timeout"),
     ("keepalive", "idle_max"),
+    // A further try draws on no budget where nothing has reached a backend.
+    ("retry", "budget"),
+    ("retry", "budget_min_per_second"),
 ];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
