@@ -69,7 +69,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 }
 
 /// The pools that listeners of these kinds name.
-pub(super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f str> {
+pub(in super::super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f str> {
     let listeners = file.listener.iter();
     let of_kind = listeners.filter(|listener| kinds.contains(&listener.kind));
     of_kind
@@ -81,7 +81,7 @@ pub(super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f 
 }
 
 /// The pools that routes name.
-pub(super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
+pub(in super::super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
     file.route.iter().flat_map(pools_of_route).collect()
 }
 
