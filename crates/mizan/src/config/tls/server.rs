@@ -111,11 +111,12 @@ fn certificates(
         let at = list.index(index);
         let pair = files::pair(cx, &at, provider, made);
         let ocsp = match &files.ocsp {
-            Some(_) => files::ocsp(cx, &at.key("ocsp"), made).map(Some),
+            Some(_) => files::ocsp(cx, &at.key("ocsp"), made),
             None => Some(None),
         };
         if let (Some(mut pair), Some(ocsp)) = (pair, ocsp) {
-            made.and(&[u8::from(pair.is_current)]);
+            // Both change with the time, though no file does.
+            made.and(&[u8::from(pair.is_current), u8::from(ocsp.is_some())]);
             pair.certified.ocsp = ocsp;
             pairs.push(pair);
         }
