@@ -125,7 +125,8 @@ fn tcp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
             cx.error_with(&names_at, "empty", "`names` names nobody", help);
         }
         for_each(&sni.names, &names_at, |name, at| {
-            names.once(cx, at, "server name", &name.text.to_ascii_lowercase());
+            let root = name.text.strip_suffix('.').unwrap_or(&name.text);
+            names.once(cx, at, "server name", &root.to_ascii_lowercase());
         });
         if let Some(pool) = &sni.pool {
             known_pool(cx, file, pool, &at.key("pool"));
