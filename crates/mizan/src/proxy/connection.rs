@@ -14,9 +14,9 @@ use super::tcp;
 use super::timer::Timer;
 use super::tls::{Session, Tls};
 use super::transport::Transport;
+use super::trust::Shown;
 use super::upgrade::{self, Upgraded};
 use super::worker::Worker;
-use crate::certificate::Identity;
 use crate::proxy_protocol::Peers;
 use crate::snapshot::{Listener, ListenerKind};
 use crate::telemetry::cause::{ConnectionRefusal, Handshake};
@@ -53,8 +53,8 @@ pub(super) struct Downstream {
     pub(super) secure: bool,
     /// It is a stream of HTTP/2.
     pub(super) http2: bool,
-    /// Of the certificate that it showed.
-    pub(super) identity: Option<Rc<Identity>>,
+    /// The certificate of the client, if there is one.
+    pub(super) shown: Option<Rc<Shown>>,
     peer: Option<SocketAddr>,
     /// What the client connected to, where a PROXY header says so.
     destination: Option<Rc<SocketAddr>>,
@@ -116,7 +116,7 @@ impl Downstream {
         Ok(Self {
             secure: listener.tls.is_some(),
             http2: false,
-            identity: None,
+            shown: None,
             transport,
             input: None,
             timer: Timer::new(&worker.wheel),
@@ -136,7 +136,7 @@ impl Downstream {
             timer: self.timer,
             listener: self.listener,
             secure: self.secure,
-            identity: self.identity,
+            shown: self.shown,
             peer: self.peer,
             peer_text: self.peer_text,
         };
@@ -198,7 +198,7 @@ pub(super) struct Client {
     pub(super) timer: Timer,
     pub(super) listener: Arc<Listener>,
     secure: bool,
-    identity: Option<Rc<Identity>>,
+    pub(super) shown: Option<Rc<Shown>>,
     peer: Option<SocketAddr>,
     destination: Option<Rc<SocketAddr>>,
     peer_text: Option<Rc<PeerText>>,
@@ -220,7 +220,7 @@ impl Client {
             requests,
             secure: self.secure,
             http2: true,
-            identity: self.identity.clone(),
+            shown: self.shown.clone(),
             peer: self.peer,
             destination: self.destination.clone(),
             peer_text: self.peer_text.clone(),
@@ -360,9 +360,7 @@ async fn handshake(down: &mut Downstream, worker: &Rc<Worker>) -> bool {
     if tls_settings.client_auth.is_some()
         && let Transport::Tls(tls) = &down.transport
     {
-        let shown = tls.settled().peer_certificates();
-        let identity = shown.and_then(|chain| Identity::read(chain.first()?).ok());
-        down.identity = identity.map(Rc::new);
+        down.shown = Shown::of(tls.settled().peer_certificates()).map(Rc::new);
     }
     // The first head is due within its time-out of the handshake.
     down.idle_until_ms = down.timer.deadline_after(down.listener.timeouts.header);

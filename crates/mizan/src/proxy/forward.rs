@@ -503,6 +503,8 @@ pub(super) fn unreached(reason: Reason) -> Option<Cause> {
         Reason::TlsFailed => Some(Cause::TlsFailed),
         Reason::Reset => Some(Cause::ResetBeforeResponse),
         Reason::PoolReuse => Some(Cause::PoolReuse),
+        Reason::DrainCut => Some(Cause::DrainCut),
+        Reason::Shutdown => Some(Cause::Shutdown),
         _ => None,
     }
 }

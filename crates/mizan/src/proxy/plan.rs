@@ -303,6 +303,7 @@ fn write_head(
     plan: &mut Plan,
 ) {
     let random = (clock::random(), clock::random());
+    let identity = down.shown.as_ref().map(|shown| &shown.identity);
     let forwarding = Forwarding {
         peer: down.peer_text(),
         trusted: down.is_trusted(),
@@ -314,7 +315,7 @@ fn write_head(
             .tls
             .as_ref()
             .and_then(|tls| tls.client_auth.as_ref())
-            .map(|auth| (&auth.headers, down.identity.as_deref())),
+            .map(|auth| (&auth.headers, identity)),
         upgrade: plan.upgrade.and_then(|_| head.upgrade()),
         random,
     };

@@ -1,6 +1,7 @@
 //! What is kept of a request that has ended: counters and a line of the access log.
 
 use super::connection::Downstream;
+use super::cut;
 use super::error::Reason;
 use super::grpc;
 use super::headers;
@@ -149,6 +150,7 @@ pub(super) fn upgraded_ended(
 
 /// Counts a request that has ended; how long it took.
 fn count(down: &Downstream, in_force: &InForce, outcome: &Record<'_>) -> Duration {
+    cut::count(in_force, outcome);
     let ended = outcome.ended.unwrap_or_else(clock::now);
     let duration = ended.saturating_since(outcome.started);
     in_force.series.finished(&Finished {
@@ -237,6 +239,7 @@ pub(super) fn tunnel_ended(
         protocol: "tcp",
         bytes: (outcome.bytes_in, outcome.bytes_out),
     };
+    cut::count(in_force, outcome);
     handed_ended(&handed, worker, in_force, outcome);
 }
 

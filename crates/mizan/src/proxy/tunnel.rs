@@ -17,6 +17,7 @@
 mod direction;
 
 use super::buffer::BufferPool;
+use super::cut::Cut;
 use super::timer::Timer;
 use super::transport::Transport;
 use super::worker::Worker;
@@ -74,6 +75,8 @@ pub(super) enum Why {
     TooLong,
     /// A drain has closed it, both sides by a close frame.
     Drained,
+    /// The process ends.
+    Cut(Cut),
 }
 
 /// Hands bytes through between a client's connection and a backend's until the tunnel ends. `on_answer` is called when
@@ -173,6 +176,9 @@ impl<A: FnMut()> Tunnel<'_, A> {
                 .timer
                 .set_at(terms.deadline_ms().min(self.leave.at_ms()));
         }
+        if let Some(cut) = terms.timer.is_cut() {
+            return Poll::Ready(Why::Cut(cut));
+        }
         if !terms.timer.poll_expired(cx) {
             return Poll::Pending;
         }
@@ -192,7 +198,7 @@ fn pass_on(why: Why, down: &mut Transport, up: &mut Transport) {
     match why {
         Why::ClientReset => up.reset_on_close(),
         Why::BackendReset => down.reset_on_close(),
-        Why::TooLong => {
+        Why::TooLong | Why::Cut(_) => {
             up.reset_on_close();
             down.reset_on_close();
         }

@@ -2,6 +2,7 @@
 
 use super::buffer::BufferPool;
 use super::connection;
+use super::cut::{self, Cut};
 use super::listen::{self, Accepted, OpenCount};
 use super::timer::{TICK, Wheel};
 use super::udp;
@@ -117,8 +118,8 @@ pub enum Message {
     Serve(Accepted),
     /// Answered when the worker uses the snapshot in force for new requests.
     Refresh(oneshot::Sender<()>),
-    /// Ends at once, whatever is in flight.
-    Stop,
+    /// Ends, and cuts what is in flight.
+    Stop(Cut),
 }
 
 /// A snapshot in force with what a worker derives from it.
@@ -204,6 +205,10 @@ impl Worker {
             cell.load(Ordering::Relaxed).wrapping_add_signed(change),
             Ordering::Relaxed,
         );
+    }
+
+    pub(super) fn has_in_flight(&self) -> bool {
+        self.shared.in_flight[self.index].0.load(Ordering::Relaxed) > 0
     }
 
     /// A connection has ended.
@@ -311,7 +316,8 @@ async fn drive(worker: Rc<Worker>, mut mailbox: mpsc::UnboundedReceiver<Message>
         tokio::select! {
             _ = tick.tick() => worker.tick(clock::now().saturating_since(origin).as_millis() as u64),
             message = mailbox.recv() => match message {
-                None | Some(Message::Stop) => return,
+                None => return,
+                Some(Message::Stop(why)) => return cut::all(&worker, why).await,
                 Some(message) => worker.handle(message),
             },
         }
@@ -348,7 +354,7 @@ impl Worker {
                 self.in_force();
                 let _ = done.send(());
             }
-            Message::Stop => {}
+            Message::Stop(_) => {}
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::super::connection::{Client, Downstream};
 use super::super::error::Reason;
-use super::super::exchange;
+use super::super::exchange::{self, Standing};
+use super::super::trust::{self, Trust};
 use super::super::upgrade;
 use super::super::worker::Worker;
 use super::convert;
@@ -23,6 +24,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -157,8 +159,15 @@ impl Life {
         if is_idle && self.is_ending {
             return true;
         }
-        let (_, is_gone) = exchange::settle(&mut client.listener, worker);
-        if is_idle || is_gone || worker.is_closing() || now_ms >= self.old_at_ms {
+        let before = Arc::clone(&client.listener);
+        let (_, standing) = exchange::settle(&mut client.listener, worker);
+        let trust = trust::of(standing, client.shown.as_deref(), &client.listener);
+        let is_over = standing == Standing::Gone || trust != Trust::Holds;
+        if is_over {
+            // Those of its streams that still come are to see what has changed.
+            client.listener = before;
+        }
+        if is_idle || is_over || worker.is_closing() || now_ms >= self.old_at_ms {
             self.end(connection);
             // It is said when the connection is looked at the next time.
             cx.waker().wake_by_ref();
