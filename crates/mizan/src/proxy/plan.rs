@@ -149,12 +149,6 @@ impl Plan {
 }
 
 impl Plan {
-    /// Gives back the room that its parts do not use.
-    pub(super) fn shrink(&mut self) {
-        self.head.shrink_to_fit();
-        self.logged.bytes.shrink_to_fit();
-    }
-
     /// The request's identifier; empty while it goes to no backend.
     pub(super) fn request_id(&self) -> &[u8] {
         self.head.get(self.request_id.clone()).unwrap_or_default()
@@ -309,6 +303,7 @@ fn write_head(
     plan: &mut Plan,
 ) {
     let random = (clock::random(), clock::random());
+    let identity = down.shown.as_ref().map(|shown| &shown.identity);
     let forwarding = Forwarding {
         peer: down.peer_text(),
         trusted: down.is_trusted(),
@@ -320,7 +315,7 @@ fn write_head(
             .tls
             .as_ref()
             .and_then(|tls| tls.client_auth.as_ref())
-            .map(|auth| (&auth.headers, down.identity.as_deref())),
+            .map(|auth| (&auth.headers, identity)),
         upgrade: plan.upgrade.and_then(|_| head.upgrade()),
         random,
     };
