@@ -15,6 +15,7 @@ use super::timer::Timer;
 use super::tls::{Session, Tls};
 use super::transport::Transport;
 use super::trust::Shown;
+use super::upgrade::{self, Upgraded};
 use super::worker::Worker;
 use crate::proxy_protocol::Peers;
 use crate::snapshot::{Listener, ListenerKind};
@@ -24,6 +25,7 @@ use rustls::HandshakeKind;
 use rustls::server::UnbufferedServerConnection;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -252,6 +254,8 @@ pub(super) enum Next {
     Linger,
     /// It speaks HTTP/2.
     Http2,
+    /// It goes on as this tunnel.
+    Tunnel(Box<Upgraded>),
 }
 
 /// The future that serves one client to the end of its connection; `None` if the socket cannot be watched.
@@ -293,23 +297,35 @@ pub(super) fn serve(worker: Rc<Worker>, accepted: Accepted) -> Option<impl Futur
                 return;
             }
             down.peer_text = Some(Rc::new(PeerText::new(down.peer)));
-            let next = if down.speaks_http2() {
-                Next::Http2
-            } else {
-                Box::pin(exchange::burst(&mut down, &worker)).await
-            };
-            if let Next::Http2 = next {
-                return Box::pin(http2::server::serve(down, worker)).await;
+            if !down.speaks_http2() {
+                let next = Box::pin(exchange::burst(&mut down, &worker)).await;
+                match next {
+                    Next::Idle => {
+                        down.peer_text = None;
+                        continue;
+                    }
+                    Next::Close => return,
+                    Next::Linger | Next::Tunnel(_) => return rest(next, &mut down, &worker).await,
+                    Next::Http2 => {}
+                }
             }
-            down.peer_text = None;
-            match next {
-                Next::Idle => {}
-                Next::Close => return,
-                Next::Linger => return Box::pin(linger(&mut down, &worker)).await,
-                Next::Http2 => return,
-            }
+            return Box::pin(http2::server::serve(down, worker)).await;
         }
     })
+}
+
+/// What a connection still does that serves no more requests. Not matched where it is awaited: `next` would have a place
+/// in the future of every idle connection.
+fn rest<'c>(
+    next: Next,
+    down: &'c mut Downstream,
+    worker: &'c Rc<Worker>,
+) -> Pin<Box<dyn Future<Output = ()> + 'c>> {
+    down.peer_text = None;
+    match next {
+        Next::Tunnel(upgraded) => Box::pin(upgrade::serve(down, worker, upgraded)),
+        _ => Box::pin(linger(down, worker)),
+    }
 }
 
 /// Agrees on TLS; false if that comes to nothing.
@@ -467,10 +483,12 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Ten thousand idle clients are ten thousand of these: what serves requests must stay behind its box.
+    /// Ten thousand idle clients are ten thousand of these: what serves requests must stay behind its box. The runtime
+    /// puts a little more than a hundred bytes around it and makes the sum a multiple of 128: one byte more than this
+    /// costs each of them 128.
     #[test]
     fn the_future_of_an_idle_connection_is_small() {
         let size = size_of_future(serve);
-        assert!(size <= 320, "{size} bytes");
+        assert!(size <= 280, "{size} bytes");
     }
 }

@@ -149,12 +149,6 @@ impl Plan {
 }
 
 impl Plan {
-    /// Gives back the room that its parts do not use.
-    pub(super) fn shrink(&mut self) {
-        self.head.shrink_to_fit();
-        self.logged.bytes.shrink_to_fit();
-    }
-
     /// The request's identifier; empty while it goes to no backend.
     pub(super) fn request_id(&self) -> &[u8] {
         self.head.get(self.request_id.clone()).unwrap_or_default()

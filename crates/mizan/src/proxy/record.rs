@@ -15,7 +15,7 @@ use crate::telemetry::access_log::AccessRecord;
 use crate::telemetry::metrics::{Finished, Place};
 use mizan_core::backend::Backend;
 use mizan_core::time::Instant;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +81,35 @@ pub(super) fn started(down: &Downstream, in_force: &InForce) {
         .started();
 }
 
+/// What is told of a request's head.
+pub(super) struct Asked<'p> {
+    pub(super) is_grpc: bool,
+    pub(super) version: Version,
+    /// The client's address under the trust rule.
+    pub(super) client: Option<IpAddr>,
+    pub(super) method: &'p [u8],
+    pub(super) host: &'p [u8],
+    pub(super) target: &'p [u8],
+    pub(super) request_id: &'p [u8],
+    pub(super) traceparent: &'p [u8],
+}
+
+impl<'p> Asked<'p> {
+    /// Looks through the head.
+    pub(super) fn of(plan: &'p Plan) -> Self {
+        Self {
+            is_grpc: plan.is_grpc,
+            version: plan.version,
+            client: plan.client,
+            method: plan.logged.method(),
+            host: plan.logged.host(),
+            target: plan.logged.target(),
+            request_id: plan.request_id(),
+            traceparent: headers::traceparent(&plan.head),
+        }
+    }
+}
+
 /// A request has ended.
 pub(super) fn finished(
     down: &Downstream,
@@ -89,6 +118,38 @@ pub(super) fn finished(
     plan: &Plan,
     outcome: &Record<'_>,
 ) {
+    let duration = count(down, in_force, outcome);
+    if plan.is_grpc {
+        count_grpc(in_force, outcome);
+    }
+    if in_force.snapshot.settings.access_log.is_some() {
+        log(
+            down,
+            worker,
+            in_force,
+            &Asked::of(plan),
+            (outcome, duration),
+        );
+    }
+}
+
+/// A request has ended that had become a tunnel.
+pub(super) fn upgraded_ended(
+    down: &Downstream,
+    worker: &Rc<Worker>,
+    in_force: &InForce,
+    asked: &Asked<'_>,
+    outcome: &Record<'_>,
+) {
+    let duration = count(down, in_force, outcome);
+    if asked.is_grpc {
+        count_grpc(in_force, outcome);
+    }
+    log(down, worker, in_force, asked, (outcome, duration));
+}
+
+/// Counts a request that has ended; how long it took.
+fn count(down: &Downstream, in_force: &InForce, outcome: &Record<'_>) -> Duration {
     cut::count(in_force, outcome);
     let ended = outcome.ended.unwrap_or_else(clock::now);
     let duration = ended.saturating_since(outcome.started);
@@ -101,18 +162,30 @@ pub(super) fn finished(
         bytes_in: outcome.bytes_in,
         bytes_out: outcome.bytes_out,
     });
-    if plan.is_grpc && outcome.pool.is_some() {
-        let cut = |reason: Reason| grpc::code_of(reason, reason.status());
-        // A backend that answered in HTTP/1.1 has given no account.
-        if let Some(code) = outcome.grpc_status.or(outcome.reason.map(cut)) {
-            in_force.series.pool(outcome.place).grpc_ended(code);
-        }
-    }
-    let Some(settings) = &in_force.snapshot.settings.access_log else {
+    duration
+}
+
+fn count_grpc(in_force: &InForce, outcome: &Record<'_>) {
+    if outcome.pool.is_none() {
         return;
-    };
+    }
+    let cut = |reason: Reason| grpc::code_of(reason, reason.status());
+    // A backend that answered in HTTP/1.1 has given no account.
+    if let Some(code) = outcome.grpc_status.or(outcome.reason.map(cut)) {
+        in_force.series.pool(outcome.place).grpc_ended(code);
+    }
+}
+
+fn log(
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &InForce,
+    asked: &Asked<'_>,
+    (outcome, duration): (&Record<'_>, Duration),
+) {
     let mut logger = worker.access_log.borrow_mut();
-    let Some(logger) = logger.as_mut() else {
+    let (Some(settings), Some(logger)) = (&in_force.snapshot.settings.access_log, logger.as_mut())
+    else {
         return;
     };
     let backend = outcome.backend.as_deref();
@@ -120,13 +193,13 @@ pub(super) fn finished(
         &AccessRecord {
             wall: clock::wall(),
             listener: &down.listener.name,
-            client: plan
+            client: asked
                 .client
                 .map(|address| SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))),
-            method: plan.logged.method(),
-            host: plan.logged.host(),
-            target: plan.logged.target(),
-            protocol: match plan.version {
+            method: asked.method,
+            host: asked.host,
+            target: asked.target,
+            protocol: match asked.version {
                 _ if down.http2 => "HTTP/2.0",
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
@@ -144,8 +217,8 @@ pub(super) fn finished(
             bytes_out: outcome.bytes_out,
             duration,
             upstream: outcome.upstream,
-            request_id: plan.request_id(),
-            traceparent: headers::traceparent(&plan.head),
+            request_id: asked.request_id,
+            traceparent: asked.traceparent,
         },
         settings,
     );

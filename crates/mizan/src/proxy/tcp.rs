@@ -4,7 +4,6 @@
 //! picks a pool by it. A connection counts as one request in flight from its start to its end; a backend that cannot be
 //! connected to has got nothing, so another is tried.
 
-use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::cut;
 use super::error::Reason;
@@ -16,7 +15,7 @@ use super::record::{self, Record};
 use super::socket::HangUp;
 use super::transport::Transport;
 use super::trust::{self, Trust};
-use super::tunnel::{Ended, Party, Terms, Why, tunnel};
+use super::tunnel::{Directions, Ended, Terms, Why, tunnel};
 use super::upstream::{self, Over};
 use super::worker::{InForce, Worker};
 use crate::client_hello::{self, RECORDS_BYTES_MAX};
@@ -143,7 +142,7 @@ struct Connecting<'s> {
 /// A backend that took it.
 struct Reached<'s> {
     transport: Transport,
-    held: Held<'s>,
+    held: Held<&'s Pool>,
     connect: Duration,
     _open: OpenConnection,
 }
@@ -275,7 +274,7 @@ async fn pick<'s>(
     down: &mut Downstream,
     connecting: &Connecting<'s>,
     tried: &[u64],
-) -> Result<(Held<'s>, Instant), Reason> {
+) -> Result<(Held<&'s Pool>, Instant), Reason> {
     let pool = connecting.pool;
     let look = || {
         let now = clock::now();
@@ -285,7 +284,7 @@ async fn pick<'s>(
             hash: connecting.hash,
             tried,
         })?;
-        Ok((Held::new(claim, pool), now))
+        Ok((Held::new(claim, &**pool), now))
     };
     // Who came first is served first.
     let first = match pool.waiters.count() {
@@ -356,20 +355,13 @@ async fn move_bytes(
         until_ms: down.timer.deadline_after(timeouts.tunnel),
         websocket: None,
     };
-    let unread: Option<Buffer> = down.input.take();
-    let client = Party {
-        transport: &mut down.transport,
-        unread,
-    };
-    let server = Party {
-        transport: &mut reached.transport,
-        unread: None,
-    };
+    let mut directions = Directions::new(down.input.take(), None);
+    let transports = (&mut down.transport, &mut reached.transport);
     let success = Outcome::Success {
         latency: reached.connect,
     };
     let mut is_answered = false;
-    let ended = tunnel(client, server, &terms, || {
+    let ended = tunnel(&mut directions, transports, terms, || {
         is_answered = true;
         pool.core.observe(clock::now(), backend, success);
     })

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::futures::Notified;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Of a drain's deadline, the part in which connections are ended one by one: the rest is for their last words.
@@ -239,14 +240,10 @@ impl Worker {
         }
     }
 
-    /// Ready once the drain has closed the listeners.
-    pub(super) async fn drain_begun(&self) {
-        let mut begun = std::pin::pin!(self.drain_begun.notified());
-        // From here on it is woken, so nothing is missed between the look and the wait.
-        begun.as_mut().enable();
-        if !self.is_closing() {
-            begun.await;
-        }
+    /// Ready soon after the drain has closed the listeners, if it was looked at before: after that look
+    /// [`Worker::is_closing`] says whether that was too late.
+    pub(super) fn drain_told(&self) -> Notified<'_> {
+        self.drain_begun.notified()
     }
 
     /// When something that a drain ends is to end, in ms of the wheel: at random within what is left of most of the

@@ -4,6 +4,7 @@ use super::super::connection::{Client, Downstream};
 use super::super::error::Reason;
 use super::super::exchange::{self, Standing};
 use super::super::trust::{self, Trust};
+use super::super::upgrade;
 use super::super::worker::Worker;
 use super::convert;
 use super::inflow::{self, Inflow};
@@ -238,7 +239,14 @@ fn spawn(
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         match written {
-            Ok(()) => exchange::one(&mut down, &worker).await,
+            Ok(()) => {
+                if let Some(upgraded) = exchange::one(&mut down, &worker).await {
+                    // A task of its own: this one's room is an exchange's.
+                    tokio::task::spawn_local(async move {
+                        upgrade::serve(&mut down, &worker, upgraded).await;
+                    });
+                }
+            }
             Err(error) => exchange::refuse_one(&mut down, &worker, Reason::Head(error)).await,
         }
     });
