@@ -5,10 +5,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
+const UPGRADE: &str = "Connection: upgrade\r\nUpgrade: echo\r\n";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 
-/// A pool whose backend never answers but for half a body at `/half`, with room for three requests, and TCP beside it.
-/// One worker: on another, who waits could get the room of who was cut a moment before.
+/// A pool whose backend never answers but for half a body at `/half` and an upgrade at `/up`, with room for four
+/// requests, and TCP beside it. One worker: on another, who waits could get the room of who was cut a moment before.
 struct Scene {
     mizan: Mizan,
     backend: Backend,
@@ -18,8 +19,12 @@ struct Scene {
 impl Scene {
     fn started(drain: &str) -> Self {
         let backend = Backend::start(|exchange| {
-            if exchange.target() == "/half" {
-                exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\nhalf")?;
+            match exchange.target() {
+                "/half" => {
+                    exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\nhalf")?
+                }
+                "/up" => exchange.send(format!("HTTP/1.1 101 Up\r\n{UPGRADE}\r\nhello"))?,
+                _ => {}
             }
             exchange.hang()
         });
@@ -30,7 +35,7 @@ impl Scene {
              timeouts = {{ tunnel_idle = \"0s\" }}\n\
              [[route]]\npool = \"api\"\n\
              [pool.api]\nqueue = {{ timeout = \"60s\" }}\n\
-             backends = [{{ address = \"{}\", in_flight_max = 3 }}]\n\
+             backends = [{{ address = \"{}\", in_flight_max = 4 }}]\n\
              [pool.echo]\nbackends = [\"{}\"]\n\
              [log]\naccess = \"{{dir}}/access.log\"\n[drain]\n{drain}\n",
             backend.address(),
@@ -78,6 +83,10 @@ fn expect_cut(mut scene: Scene, reason: &str, signals: usize) {
     eventually(PATIENCE, "the backend has it", || {
         scene.backend.requests() == 3
     });
+    let up = format!("GET /up HTTP/1.1\r\nHost: a.example\r\n{UPGRADE}\r\n");
+    let mut up = scene.sent(&up, 4);
+    assert_eq!(up.read_head().word(1), "101");
+    assert_eq!(up.read_exactly(5), b"hello");
     let mut queued = scene.mizan.client();
     queued.send(GET);
     eventually(PATIENCE, "it waits for room", || {
@@ -101,7 +110,9 @@ fn expect_cut(mut scene: Scene, reason: &str, signals: usize) {
     let answer = run(asked.0).expect("an answer");
     assert_eq!(answer.status().as_u16(), 503);
     assert!(half.try_read("GET").is_err());
-    assert!(matches!(tunnel.read_to_end(), (said, Err(How::Reset)) if said.is_empty()));
+    for client in [&mut tunnel, &mut up] {
+        assert!(matches!(client.read_to_end(), (said, Err(How::Reset)) if said.is_empty()));
+    }
     let key = scene.backend.address().to_string();
     let reason = || ("reason", reason.into());
     scene.expect_line(&[
@@ -123,13 +134,14 @@ fn expect_cut(mut scene: Scene, reason: &str, signals: usize) {
         ("bytes_out", 12.into()),
         ("backend", scene.echo.address().to_string().into()),
     ]);
+    scene.expect_line(&[reason(), ("target", "/up".into()), ("status", 101.into())]);
     let half = scene.lines().into_iter().find(|line| line["status"] == 200);
     let half = half.expect("the half answer is logged");
     assert_eq!(half["reason"], reason().1);
     assert!(half["bytes_out"].as_u64() > Some(40), "{half}");
-    assert_eq!(scene.lines().len(), 5);
+    assert_eq!(scene.lines().len(), 6);
     eventually(PATIENCE, "the number is told", || {
-        scene.mizan.log().contains("5 requests were cut")
+        scene.mizan.log().contains("6 requests were cut")
     });
 }
 
