@@ -46,6 +46,16 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// Each of them.
+    pub const ALL: [Self; 6] = [
+        Self::RoundRobin,
+        Self::WeightedRoundRobin,
+        Self::LeastConnections,
+        Self::LeastResponseTime,
+        Self::PowerOfTwo,
+        Self::ConsistentHash,
+    ];
+
     /// Its name in configuration.
     pub fn name(self) -> &'static str {
         match self {

@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use mizan_sim::{Options, Report, Scenario, policies, run, shipped};
+use mizan_core::PolicyKind;
+use mizan_sim::{Options, Report, Scenario, run, shipped};
 
 struct Arguments {
     options: Options,
@@ -68,7 +69,7 @@ fn arguments() -> Result<Arguments, String> {
             "--json" => arguments.json = Some(value()?.into()),
             "--policy" => {
                 let name = value()?;
-                let policy = policies().into_iter().find(|one| one.name() == name);
+                let policy = PolicyKind::ALL.into_iter().find(|one| one.name() == name);
                 chosen.push(policy.ok_or(format!("there is no policy `{name}`"))?);
             }
             name => arguments.scenarios.extend(scenarios(name)?),

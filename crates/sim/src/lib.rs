@@ -14,6 +14,10 @@
 //! | `report` | the figures, and their writers |
 //! | `law`, `random`, `histogram` | service times, entropy from the seed, quantiles |
 //!
+//! What the model leaves out: connections (each request makes its own try, as over HTTP/2), bodies
+//! (an answer is whole when it comes), the queue of requests before a pool that is full, CPU time of
+//! the balancers, and a network that varies or loses.
+//!
 //! ```
 //! use std::time::Duration;
 //! let shipped = mizan_sim::shipped();
@@ -26,7 +30,6 @@
 mod engine;
 mod histogram;
 mod law;
-mod policies;
 mod random;
 mod record;
 mod report;
@@ -37,7 +40,6 @@ use std::time::Duration;
 use mizan_core::PolicyKind;
 
 pub use law::Law;
-pub use policies::policies;
 pub use report::{Cost, Delay, FaultSpan, Latency, Lines, PolicyReport, Report, Series};
 pub use scenario::{
     BackendPlan, Cold, Diagnostic, Failing, Fault, FaultKind, PoolPlan, ProbePlan, Rate, RetryPlan,
@@ -61,7 +63,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             seed: 1,
-            policies: policies(),
+            policies: PolicyKind::ALL.to_vec(),
             seconds: None,
             stopwatch: None,
         }

@@ -51,7 +51,7 @@ fn the_same_seed_gives_the_same_report_and_another_seed_another() {
     scenario.pool.retry.statuses = vec![503];
     // More backends than core samples for what is usual, and failures, which make it sample.
     scenario.backends.resize(20, scenario.backends[0]);
-    let report = |seed| run(&scenario, &options(seed, 30, &policies()));
+    let report = |seed| run(&scenario, &options(seed, 30, &PolicyKind::ALL));
     let (first, second) = (report(5), report(5));
     assert_eq!(first, second);
     assert_eq!(first.to_json().unwrap(), second.to_json().unwrap());
@@ -62,9 +62,9 @@ fn the_same_seed_gives_the_same_report_and_another_seed_another() {
 
 #[test]
 fn every_policy_gets_the_same_requests() {
-    let report = run(&light("s01", 300.0), &options(3, 10, &policies()));
+    let report = run(&light("s01", 300.0), &options(3, 10, &PolicyKind::ALL));
     let requests: Vec<u64> = report.policies.iter().map(|one| one.requests).collect();
-    assert_eq!(requests.len(), policies().len());
+    assert_eq!(requests.len(), PolicyKind::ALL.len());
     assert!(
         requests.windows(2).all(|pair| pair[0] == pair[1]),
         "{requests:?}"
@@ -85,7 +85,7 @@ fn nothing_that_no_run_can_repeat_is_in_a_report_without_a_stopwatch() {
 
 #[test]
 fn policies_are_listed_once_each() {
-    let mut names: Vec<&str> = policies().iter().map(|one| one.name()).collect();
+    let mut names: Vec<&str> = PolicyKind::ALL.iter().map(|one| one.name()).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();

@@ -117,12 +117,6 @@ fn latency(report: &Report, policy: &PolicyReport) -> String {
     };
     let min = all().fold(f64::MAX, f64::min).clamp(1e-3, 1e6) * 0.8;
     let max = all().fold(min * 10.0, f64::max) * 1.2;
-    let line = |label: &str, colour, values: &[Option<f64>]| Line {
-        label: label.to_owned(),
-        colour,
-        style: Style::Bold,
-        values: Box::new(values.to_vec().into_iter()),
-    };
     draw(Chart {
         title: "Latency",
         unit: "ms, logarithmic",
@@ -135,6 +129,15 @@ fn latency(report: &Report, policy: &PolicyReport) -> String {
         ],
         band: None,
     })
+}
+
+fn line<'a>(label: &str, colour: usize, values: &'a [Option<f64>]) -> Line<'a> {
+    Line {
+        label: label.to_owned(),
+        colour,
+        style: Style::Bold,
+        values: Box::new(values.iter().copied()),
+    }
 }
 
 fn failures(report: &Report, policy: &PolicyReport) -> String {

@@ -174,5 +174,6 @@ fn millis(nanos: u64) -> f64 {
 }
 
 fn seconds(nanos: u64) -> f64 {
-    nanos as f64 * 1e-9
+    // Divided and not multiplied: so a whole number of seconds stays one.
+    nanos as f64 / 1e9
 }

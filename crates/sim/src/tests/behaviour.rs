@@ -33,18 +33,17 @@ fn nobody_is_ejected_when_all_get_slow_at_once() {
 }
 
 #[test]
-fn a_slow_backend_holds_traffic_up_where_nobody_looks_at_load() {
+fn a_slow_backend_loses_requests_where_nobody_looks_at_load() {
     let scenario = light("s01", 400.0);
     let wanted = [PolicyKind::RoundRobin, PolicyKind::LeastResponseTime];
     let report = run(&scenario, &options(1, 40, &wanted));
-    let p99 = |name| {
+    let failed = |name| {
         let policy = report.policy(name).expect("it was run");
-        policy.latency_during.expect("requests succeeded").p99_ms
+        policy.failed_share_settled.expect("there is a fault")
     };
-    assert!(
-        p99("round_robin") > 3.0 * p99("least_response_time"),
-        "seed 1"
-    );
+    // Those that queue there are served just as their clients give up.
+    assert!(failed("round_robin") > 0.05, "seed 1");
+    assert!(failed("least_response_time") < 0.002, "seed 1");
     let adaptive = report.policy("least_response_time").expect("it was run");
     assert!(matches!(adaptive.shift, Delay::Seconds(seconds) if seconds < 5.0));
 }
@@ -85,7 +84,7 @@ fn a_rolling_deploy_with_notice_fails_nothing() {
 #[test]
 fn clients_that_give_up_and_queues_that_overflow_are_failures_of_their_own() {
     let mut scenario = light("s13", 400.0);
-    scenario.client_timeout = Some(Duration::from_millis(300));
+    scenario.client_timeout = Some(Duration::from_millis(100));
     scenario
         .backends
         .iter_mut()
@@ -93,10 +92,10 @@ fn clients_that_give_up_and_queues_that_overflow_are_failures_of_their_own() {
     let report = run(&scenario, &options(1, 35, &[PolicyKind::RoundRobin]));
     let policy = &report.policies[0];
     let causes: Vec<&str> = policy.causes.iter().map(|cause| cause.0).collect();
-    assert_eq!(causes, ["status", "client_timeout"], "{policy:?}");
+    assert_eq!(causes, ["status", "client_timeout"]);
     assert_eq!(policy.queue_max, 10);
     let latency = policy.latency.expect("some succeeded");
-    assert!(latency.max_ms <= 300.0, "{latency:?}");
+    assert!(latency.max_ms <= 100.0, "{latency:?}");
 }
 
 #[test]

@@ -199,6 +199,9 @@ fn cold(given: &file::Fault, findings: &mut Findings<'_>) -> Option<Cold> {
     Some(Cold { speed, warm })
 }
 
+/// A key, its place if it is there, and the kinds that have it.
+type Key = (&'static str, Option<Range<usize>>, &'static [Kind]);
+
 /// Keys that belong to another kind than the one that is named.
 fn refuse_foreign(given: &file::Fault, kind: Kind, findings: &mut Findings<'_>) {
     const FAILING: &[Kind] = &[Kind::BlackHole, Kind::SlowFail];
@@ -207,7 +210,7 @@ fn refuse_foreign(given: &file::Fault, kind: Kind, findings: &mut Findings<'_>) 
     fn place<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
         value.as_ref().map(Spanned::span)
     }
-    let keys: [(&str, Option<Range<usize>>, &[Kind]); 16] = [
+    let keys: [Key; 17] = [
         ("factor", place(&given.factor), &[Kind::Slow]),
         ("period", place(&given.period), &[Kind::GcPause]),
         ("length", place(&given.length), &[Kind::GcPause]),
@@ -224,9 +227,9 @@ fn refuse_foreign(given: &file::Fault, kind: Kind, findings: &mut Findings<'_>) 
         ("grace", place(&given.grace), &[Kind::Leave]),
         ("cold_speed", place(&given.cold_speed), COLD),
         ("warm_requests", place(&given.warm_requests), COLD),
+        ("warm_time", place(&given.warm_time), COLD),
     ];
-    let last = ("warm_time", place(&given.warm_time), COLD);
-    for (key, span, kinds) in keys.into_iter().chain([last]) {
+    for (key, span, kinds) in keys {
         if let Some(span) = span.filter(|_| !kinds.contains(&kind)) {
             findings.add(span, format!("this kind of fault has no `{key}`"));
         }
