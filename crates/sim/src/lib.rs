@@ -4,7 +4,7 @@
 //! probed, tick), and asks: under this traffic and these faults, how do the policies compare? It has
 //! no I/O and reads no clock: a scenario is text that the caller has read, a report is a value that
 //! three writers turn into text, JSON or a page. The same scenario and seed give the same report, to
-//! the last bit.
+//! the last bit (on machines whose logarithms agree to the last bit).
 //!
 //! | module | has |
 //! | --- | --- |

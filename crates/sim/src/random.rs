@@ -3,7 +3,8 @@
 //! Each purpose draws from a stream of its own. So the requests that arrive, and the work that each
 //! brings, are the same under every policy: what differs in a report is the policy's doing.
 
-/// One stream of random numbers, the same for the same seed on every machine.
+/// One stream of random numbers. Whole numbers are the same for the same seed on every machine; those that
+/// logarithms and the like are taken of may differ in the last bit where the system's mathematics does.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,

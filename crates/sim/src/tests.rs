@@ -60,6 +60,23 @@ fn the_same_seed_gives_the_same_report_and_another_seed_another() {
     assert_ne!(first.policies, other.policies);
 }
 
+/// What is usual in a pool is a sample of eight backends, drawn by something that must not differ from
+/// one pool of the process to the next.
+#[test]
+fn the_price_of_a_failure_is_the_same_when_it_is_repeated() {
+    let mut scenario = light("s16", 400.0);
+    scenario.balancers = 1;
+    scenario.pool.ejection = false;
+    scenario.service = Law::Exponential {
+        mean: Duration::from_millis(400),
+    };
+    // More than the sample, each with some eight requests in flight.
+    scenario.backends.resize(20, scenario.backends[0]);
+    scenario.backends.iter_mut().for_each(|one| one.slots = 20);
+    let report = || run(&scenario, &options(5, 26, &[PolicyKind::PowerOfTwo]));
+    assert_eq!(report(), report());
+}
+
 #[test]
 fn every_policy_gets_the_same_requests() {
     let report = run(&light("s01", 300.0), &options(3, 10, &PolicyKind::ALL));

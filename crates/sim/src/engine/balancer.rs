@@ -20,6 +20,8 @@ const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 0, 0, 1]);
 pub(crate) struct Balancer {
     pool: Pool,
     config: PoolConfig,
+    /// Backends' keys, by number: made once, because probes ask for them all the time.
+    keys: Vec<Arc<str>>,
     /// Whether each backend is being probed, by number.
     pub(crate) probing: Vec<bool>,
     /// Who it has been told are members, by number.
@@ -29,9 +31,13 @@ pub(crate) struct Balancer {
 impl Balancer {
     pub(crate) fn new(scenario: &Scenario, policy: PolicyKind, random: u64) -> Self {
         let config = config(scenario, policy);
-        let members = scenario.backends.iter().zip(0..);
-        let members = members.map(|(plan, number)| member(plan, number)).collect();
+        let keys: Vec<Arc<str>> = (0..scenario.backends.len()).map(key).collect();
+        let members = scenario.backends.iter().zip(&keys).zip(0..);
+        let members = members
+            .map(|((plan, key), number)| member(plan, key, number))
+            .collect();
         Self {
+            keys,
             pool: Pool::new(Instant::default(), config.clone(), members, random),
             config,
             probing: vec![false; scenario.backends.len()],
@@ -83,8 +89,11 @@ impl Balancer {
                 reason: "no good answer".to_owned(),
             },
         };
-        self.pool
-            .probed(Instant::from_nanos(now), &key(backend), result);
+        self.pool.probed(
+            Instant::from_nanos(now),
+            &self.keys[backend as usize],
+            result,
+        );
     }
 
     /// As the product's control loop: looks, and ticks if there is work.
@@ -105,10 +114,10 @@ impl Balancer {
         plans: &[BackendPlan],
         members: Vec<bool>,
     ) -> Vec<Event> {
-        let there = plans.iter().zip(0..).zip(&members);
-        let there = there.filter(|&(_, &is_member)| is_member);
+        let there = plans.iter().zip(&self.keys).zip(0..).zip(&members);
         let there = there
-            .map(|((plan, number), _)| member(plan, number))
+            .filter(|&(_, &is_member)| is_member)
+            .map(|(((plan, key), number), _)| member(plan, key, number))
             .collect();
         self.members = members;
         self.pool
@@ -141,10 +150,10 @@ fn config(scenario: &Scenario, policy: PolicyKind) -> PoolConfig {
     }
 }
 
-fn member(plan: &BackendPlan, number: u32) -> Member {
+fn member(plan: &BackendPlan, key: &Arc<str>, number: u32) -> Member {
     let address = Ipv4Addr::from(FIRST_ADDRESS + number);
     Member {
-        key: key(number),
+        key: Arc::clone(key),
         address: Address::Ip(SocketAddr::from((address, 80))),
         weight: plan.weight,
         version: Arc::from(""),
@@ -152,7 +161,7 @@ fn member(plan: &BackendPlan, number: u32) -> Member {
     }
 }
 
-fn key(number: u32) -> Arc<str> {
+fn key(number: usize) -> Arc<str> {
     format!("backend-{number:05}").into()
 }
 

@@ -230,3 +230,72 @@ impl<'r> Shares<'r> {
 fn singles_out(fault: &Fault, scenario: &Scenario) -> bool {
     fault.backends.len() < scenario.backends.len() || !fault.step.is_zero()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::shipped;
+
+    const SECOND: usize = 10;
+
+    /// Ten backends for 60 s, backend 0 slow from 20 s to 40 s; `picks` of it in each tenth of a
+    /// second, where each other gets 100.
+    fn record(picks: impl Fn(usize) -> u32) -> (Scenario, Record) {
+        let scenario = shipped()[0].scenario();
+        let mut record = Record::new(&scenario);
+        for (at, bucket) in record.picks.chunks_mut(10).enumerate() {
+            bucket.fill(100);
+            bucket[0] = picks(at);
+        }
+        (scenario, record)
+    }
+
+    #[test]
+    fn shift_and_recovery_are_counted_from_the_faults_begin_and_end() {
+        let (scenario, record) = record(|at| match at {
+            230..450 => 10,
+            _ => 100,
+        });
+        let shares = Shares::new(&scenario, &record);
+        assert_eq!(shares.shift(&scenario), Delay::Seconds(3.0));
+        // A window is a second, of which four fifths are enough.
+        let Delay::Seconds(recovery) = shares.recovery(&scenario) else {
+            panic!("it recovers");
+        };
+        assert!((4.7..5.0).contains(&recovery), "{recovery}");
+    }
+
+    #[test]
+    fn what_never_moves_is_never() {
+        let (scenario, even) = record(|_| 100);
+        let shares = Shares::new(&scenario, &even);
+        assert_eq!(shares.shift(&scenario), Delay::Never);
+        assert_eq!(shares.recovery(&scenario), Delay::Seconds(0.0));
+        assert!((shares.jain(&scenario).unwrap() - 1.0).abs() < 1e-12);
+        assert!((shares.max() - 1.0).abs() < 1e-12);
+        let (scenario, gone) = record(|at| if at < 200 { 100 } else { 0 });
+        let shares = Shares::new(&scenario, &gone);
+        assert_eq!(shares.shift(&scenario), Delay::Seconds(0.0));
+        assert_eq!(shares.recovery(&scenario), Delay::Never);
+    }
+
+    #[test]
+    fn a_share_that_goes_up_and_down_swings_and_a_peak_is_seen() {
+        // Two seconds high, two seconds low, in turn.
+        let (scenario, record) = record(|at| if at / (2 * SECOND) % 2 == 0 { 150 } else { 50 });
+        let shares = Shares::new(&scenario, &record);
+        let swings = shares.swings_of(0);
+        assert!((26..=28).contains(&swings), "{swings}");
+        assert_eq!(shares.swings_of(1), 0);
+        let peak = shares.peak();
+        assert!((1.4..1.5).contains(&peak), "{peak}");
+    }
+
+    #[test]
+    fn jain_shows_what_is_uneven() {
+        let (scenario, record) = record(|_| 200);
+        let jain = Shares::new(&scenario, &record).jain(&scenario).unwrap();
+        let expected = 1_100.0f64.powi(2) / (10.0 * (9.0 * 1e4 + 4e4));
+        assert!((jain - expected).abs() < 1e-9, "{jain} for {expected}");
+    }
+}
