@@ -282,7 +282,13 @@ mod tests {
     #[test]
     fn a_share_that_goes_up_and_down_swings_and_a_peak_is_seen() {
         // Two seconds high, two seconds low, in turn.
-        let (scenario, record) = record(|at| if at / (2 * SECOND) % 2 == 0 { 150 } else { 50 });
+        let (scenario, record) = record(|at| {
+            if (at / (2 * SECOND)).is_multiple_of(2) {
+                150
+            } else {
+                50
+            }
+        });
         let shares = Shares::new(&scenario, &record);
         let swings = shares.swings_of(0);
         assert!((26..=28).contains(&swings), "{swings}");
