@@ -69,7 +69,7 @@ pub(super) fn draw(chart: Chart<'_>) -> String {
     if let Some((low, high)) = chart.band {
         band(&mut svg, &chart, low, high);
     }
-    let mut legend = Vec::new();
+    let (mut legend, mut paths) = (Vec::new(), Vec::new());
     let (seconds, scale) = (chart.seconds, chart.scale);
     for line in chart.lines {
         let width = if line.style == Style::Bold {
@@ -80,10 +80,11 @@ pub(super) fn draw(chart: Chart<'_>) -> String {
         let class = format!("c{} {width}", line.colour % COLOURS);
         let values: Vec<Option<f64>> = line.values.collect();
         let path = path(&values, seconds, scale);
-        // Writing to a string cannot fail.
-        let _ = write!(svg, "<path class=\"line {class}\" d=\"{path}\"/>");
+        paths.push(format!("<path class=\"line {class}\" d=\"{path}\"/>"));
         legend.push((class, line.label));
     }
+    // The first are the ones to look at, so they come on top.
+    svg.extend(paths.into_iter().rev());
     if chart.band.is_some() {
         legend.push(("band".to_owned(), "range of the others".to_owned()));
     }
@@ -177,12 +178,17 @@ fn draw_legend(svg: &mut String, legend: &[(String, String)]) {
     for (at, (class, label)) in legend.iter().enumerate() {
         let x = LEFT + (at % LEGEND_LABELS) as f64 * each;
         let y = HEIGHT - 22.0 + (at / LEGEND_LABELS) as f64 * 14.0;
-        let line = if class == "band" { "" } else { "line " };
+        let (line, thick) = if class == "band" {
+            ("", 7)
+        } else {
+            ("line ", 1)
+        };
+        // Writing to a string cannot fail.
         let _ = write!(
             svg,
-            "<path class=\"{line}{class} key\" d=\"M{x:.1} {:.1}h14v1h-14z\"/>\
+            "<path class=\"{line}{class} key\" d=\"M{x:.1} {:.1}h14v{thick}h-14z\"/>\
              <text class=\"label\" x=\"{:.1}\" y=\"{y:.1}\">{label}</text>",
-            y - 4.0,
+            y - 3.0 - f64::from(thick),
             x + 18.0
         );
     }
@@ -215,9 +221,17 @@ fn ticks(scale: Scale) -> Vec<f64> {
                 .collect()
         }
         Scale::Logarithmic { min, max } => {
-            let first = min.log10().ceil() as i32;
-            (first..=first + 12)
-                .map(|power| 10f64.powi(power))
+            let first = min.log10().floor() as i32;
+            // Over a short range the powers of ten alone would leave the axis bare.
+            let within: &[f64] = if max / min < 50.0 {
+                &[1.0, 2.0, 5.0]
+            } else {
+                &[1.0]
+            };
+            let powers = (first..=first + 12).map(|power| 10f64.powi(power));
+            powers
+                .flat_map(|power| within.iter().map(move |factor| factor * power))
+                .skip_while(|&value| value < min)
                 .take_while(|&value| value <= max * 1.001)
                 .collect()
         }
@@ -264,6 +278,11 @@ mod tests {
             max: 200.0,
         };
         assert_eq!(ticks(scale), [1.0, 10.0, 100.0]);
+        let short = Scale::Logarithmic {
+            min: 8.0,
+            max: 60.0,
+        };
+        assert_eq!(ticks(short), [10.0, 20.0, 50.0]);
     }
 
     #[test]
