@@ -20,6 +20,9 @@ use std::sync::LazyLock;
 /// Crates that core may depend on; each is a decision of its own.
 const CORE_DEPENDENCIES: &[&str] = &["arc-swap"];
 
+/// Crates that the simulator may depend on.
+const SIMULATOR_DEPENDENCIES: &[&str] = &["mizan-core", "serde", "serde_json", "strsim", "toml"];
+
 /// Files that may have `unsafe`: no safe wrapper offers the call, and each block proves itself in a comment.
 const UNSAFE_FILES: &[&str] = &["crates/mizan/src/proxy/sys.rs"];
 
@@ -52,25 +55,32 @@ fn every_file_is_reached_by_a_mod_line() {
 fn only_clock_reads_time_and_entropy() {
     let held = below("crates/mizan/")
         .chain(below("crates/core/src/"))
+        .chain(below("crates/sim/src/"))
         .filter(|source| !CLOCK_FILES.contains(&source.path.as_str()));
     assert_none(held.flat_map(rules::clock_and_random).collect());
 }
 
 #[test]
-fn core_has_no_effects() {
-    assert_none(below("crates/core/src/").flat_map(rules::effects).collect());
+fn core_and_simulator_have_no_effects() {
+    let held = below("crates/core/src/").chain(below("crates/sim/src/"));
+    assert_none(held.flat_map(rules::effects).collect());
 }
 
 #[test]
-fn core_depends_on_nothing_that_is_not_listed() {
-    let manifest = manifest("crates/core/Cargo.toml");
-    let names: Vec<&str> = manifest["dependencies"]
-        .as_table()
-        .expect("a table")
-        .keys()
-        .map(String::as_str)
-        .collect();
-    assert_eq!(names, CORE_DEPENDENCIES);
+fn core_and_simulator_depend_on_nothing_that_is_not_listed() {
+    for (path, listed) in [
+        ("crates/core/Cargo.toml", CORE_DEPENDENCIES),
+        ("crates/sim/Cargo.toml", SIMULATOR_DEPENDENCIES),
+    ] {
+        let manifest = manifest(path);
+        let names: Vec<&str> = manifest["dependencies"]
+            .as_table()
+            .expect("a table")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(names, listed, "{path}");
+    }
 }
 
 #[test]
@@ -112,6 +122,7 @@ fn every_dependency_says_in_the_architecture_what_it_replaces() {
     for path in [
         "crates/core/Cargo.toml",
         "crates/mizan/Cargo.toml",
+        "crates/sim/Cargo.toml",
         "fuzz/Cargo.toml",
     ] {
         let manifest = manifest(path);

@@ -1,6 +1,7 @@
 //! What became of a request, and what that says of the backend. Hot path: atomics only, but for the
 //! first failure of a backend in a while.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::availability::Gate;
@@ -129,7 +130,10 @@ fn failed(
     latency: Option<Duration>,
 ) {
     let live = backend.live();
-    let random = mix(now.as_nanos() ^ backend.id());
+    // The place and not the id, which differs from one pool of a process to the next: a decision can be
+    // repeated from what it was given.
+    let place = live.slot.load(Ordering::Relaxed);
+    let random = mix(now.as_nanos() ^ u64::from(place));
     let usual = shared.picker.load().usual(now, random);
     live.penalty
         .add(now, penalty_step(live.latency.at(now), usual));

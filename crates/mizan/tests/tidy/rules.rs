@@ -305,7 +305,7 @@ pub(crate) fn effects(source: &Source) -> Vec<Offence> {
         source,
         CALLS,
         0..source.tokens.len(),
-        "core decides, it does no I/O and never waits",
+        "a decision and its simulation do no I/O and never wait",
     )
 }
 

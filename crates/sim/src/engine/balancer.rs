@@ -1,0 +1,174 @@
+//! One balancer: the core's pool, driven as the product drives it. The only file that calls core.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use mizan_core::{
+    Address, Backend, Claim, EjectionConfig, Event, Instant, Member, NoPick, Outcome, Pick,
+    PolicyKind, Pool, PoolConfig, ProbeResult,
+};
+
+use crate::scenario::{BackendPlan, Scenario};
+
+use super::events::Verdict;
+
+/// Backends have addresses from here on, in order, so that an address tells the number.
+const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 0, 0, 1]);
+
+/// A pool, and what its driver has to know.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    pool: Pool,
+    config: PoolConfig,
+    /// Backends' keys, by number: made once, because probes ask for them all the time.
+    keys: Vec<Arc<str>>,
+    /// Whether each backend is being probed, by number.
+    pub(crate) probing: Vec<bool>,
+    /// Who it has been told are members, by number.
+    pub(crate) members: Vec<bool>,
+}
+
+impl Balancer {
+    pub(crate) fn new(scenario: &Scenario, policy: PolicyKind, random: u64) -> Self {
+        let config = config(scenario, policy);
+        let keys: Vec<Arc<str>> = (0..scenario.backends.len()).map(key).collect();
+        let members = scenario.backends.iter().zip(&keys).zip(0..);
+        let members = members
+            .map(|((plan, key), number)| member(plan, key, number))
+            .collect();
+        Self {
+            keys,
+            pool: Pool::new(Instant::default(), config.clone(), members, random),
+            config,
+            probing: vec![false; scenario.backends.len()],
+            members: vec![true; scenario.backends.len()],
+        }
+    }
+
+    /// A request comes that is no retry.
+    pub(crate) fn deposit(&self) {
+        self.pool.retry_budget().deposit(0);
+    }
+
+    /// Whether the retry budget has one more.
+    pub(crate) fn withdraw(&self, now: u64) -> bool {
+        self.pool.retry_budget().withdraw(Instant::from_nanos(now))
+    }
+
+    /// A claim, with the number of its backend.
+    pub(crate) fn pick(
+        &self,
+        now: u64,
+        random: u64,
+        (hash, tried): (u64, &[u64]),
+    ) -> Result<(Claim, u32), NoPick> {
+        let claim = self.pool.pick(&Pick {
+            now: Instant::from_nanos(now),
+            random,
+            hash: Some(hash),
+            tried,
+        })?;
+        let number = number(claim.backend());
+        Ok((claim, number))
+    }
+
+    pub(crate) fn observe(&self, now: u64, claim: &Claim, outcome: Outcome) {
+        self.pool
+            .observe(Instant::from_nanos(now), claim.backend(), outcome);
+    }
+
+    pub(crate) fn probed(&self, now: u64, backend: u32, verdict: Verdict) {
+        let result = match verdict {
+            Verdict::Passed => ProbeResult::Passed,
+            Verdict::Refused => ProbeResult::Failed {
+                refused: true,
+                reason: "connect refused".to_owned(),
+            },
+            Verdict::Failed => ProbeResult::Failed {
+                refused: false,
+                reason: "no good answer".to_owned(),
+            },
+        };
+        self.pool.probed(
+            Instant::from_nanos(now),
+            &self.keys[backend as usize],
+            result,
+        );
+    }
+
+    /// As the product's control loop: looks, and ticks if there is work.
+    pub(crate) fn tick(&self, now: u64) -> Vec<Event> {
+        let now = Instant::from_nanos(now);
+        let is_due = self.pool.deadline().is_some_and(|deadline| deadline <= now);
+        if self.pool.is_dirty() || is_due {
+            self.pool.tick(now)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Hears who is a member.
+    pub(crate) fn update(
+        &mut self,
+        now: u64,
+        plans: &[BackendPlan],
+        members: Vec<bool>,
+    ) -> Vec<Event> {
+        let there = plans.iter().zip(&self.keys).zip(0..).zip(&members);
+        let there = there
+            .filter(|&(_, &is_member)| is_member)
+            .map(|(((plan, key), number), _)| member(plan, key, number))
+            .collect();
+        self.members = members;
+        self.pool
+            .update(Instant::from_nanos(now), self.config.clone(), there)
+    }
+}
+
+/// The number of the backend that an event is about, if it is about one.
+pub(crate) fn number_of_key(key: &str) -> Option<usize> {
+    key.strip_prefix("backend-")?.parse().ok()
+}
+
+fn config(scenario: &Scenario, policy: PolicyKind) -> PoolConfig {
+    let plan = &scenario.pool;
+    let preset = PoolConfig::default();
+    let (rise, fall) = plan.probes.map_or((preset.rise, preset.fall), |probes| {
+        (probes.rise, probes.fall)
+    });
+    PoolConfig {
+        policy,
+        panic_threshold: plan.panic_threshold,
+        rise,
+        fall,
+        probed: plan.probes.is_some(),
+        ejection: EjectionConfig {
+            enabled: plan.ejection,
+            ..EjectionConfig::default()
+        },
+        ..preset
+    }
+}
+
+fn member(plan: &BackendPlan, key: &Arc<str>, number: u32) -> Member {
+    let address = Ipv4Addr::from(FIRST_ADDRESS + number);
+    Member {
+        key: Arc::clone(key),
+        address: Address::Ip(SocketAddr::from((address, 80))),
+        weight: plan.weight,
+        version: Arc::from(""),
+        in_flight_max: None,
+    }
+}
+
+fn key(number: usize) -> Arc<str> {
+    format!("backend-{number:05}").into()
+}
+
+/// The inverse of `member`'s address, which is the only kind that is given out.
+fn number(backend: &Backend) -> u32 {
+    match backend.address() {
+        Address::Ip(SocketAddr::V4(address)) => u32::from(*address.ip()) - FIRST_ADDRESS,
+        Address::Ip(SocketAddr::V6(_)) | Address::Unix(_) => 0,
+    }
+}
