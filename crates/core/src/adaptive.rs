@@ -98,8 +98,11 @@ pub(crate) const ANSWERS_MIN: u32 = 5;
 const ANSWERS_TO_RECOVER: u32 = 10;
 /// Standard deviations of certainty.
 pub(crate) const CERTAINTY: f64 = 3.0;
-/// Seconds with slow answers that it takes: a pause is over before anybody could react to it.
+/// Seconds with slow answers that it takes: a pause is over before anybody could react to it. Where
+/// there are many, fewer seconds tell as much.
 const SLOW_SECONDS_MIN: u32 = 3;
+const SLOW_SECONDS_OF_MANY: u32 = 2;
+const MANY: u32 = 50;
 /// A twentieth of all requests may be slower than a p95.
 const BEYOND_P95: f64 = 0.05;
 /// Below this a difference of latency is not worth a reaction.
@@ -109,7 +112,7 @@ const SCORE_TAU: f64 = 5.0;
 /// The backend's own baseline does with this one.
 const HISTORY_TAU: f64 = 600.0;
 /// What of its nominal weight a backend loses within a second at most, and wins.
-const FALL_PER_SECOND: f64 = 0.3;
+const FALL_PER_SECOND: f64 = 0.5;
 const RISE_PER_SECOND: f64 = 0.05;
 /// Steps that a weight is changed in: of twenty.
 pub(crate) const LEVELS: u32 = 20;
@@ -324,7 +327,12 @@ impl Adaptive {
                 .max(base + LATENCY_SLACK);
             let slower = self.window.slower_within(bound, seconds);
             let share = least_share(slower.slow, slower.answered, CERTAINTY);
-            if share > BEYOND_P95 && slower.seconds >= SLOW_SECONDS_MIN {
+            let seconds = if slower.slow >= MANY {
+                SLOW_SECONDS_OF_MANY
+            } else {
+                SLOW_SECONDS_MIN
+            };
+            if share > BEYOND_P95 && slower.seconds >= seconds {
                 let p95 = self.window.quantile(0.95).unwrap_or_default();
                 return Some(Crossed::Slow { p95, baseline });
             }

@@ -110,6 +110,8 @@ pub enum EjectionCause {
     FailedShare,
     /// Nothing succeeded for five seconds.
     Steady,
+    /// It went and came back again and again.
+    Flapping,
 }
 
 impl fmt::Display for EjectionCause {
@@ -123,6 +125,7 @@ impl fmt::Display for EjectionCause {
             Self::SuccessRate => "fewer requests succeed than at its siblings",
             Self::FailedShare => "nearly all requests fail",
             Self::Steady => "nothing succeeded for five seconds",
+            Self::Flapping => "it went and came back twice within a minute",
         })
     }
 }
@@ -149,6 +152,7 @@ impl EjectionCause {
             Self::SuccessRate,
             Self::FailedShare,
             Self::Steady,
+            Self::Flapping,
         ]
         .into_iter()
         .find(|cause| cause.code() == code)
@@ -324,6 +328,24 @@ impl Ejector {
         self.settled = now;
         self.state = Ejection::None;
         true
+    }
+
+    /// The other backends fail as much. True if that ends the ejection, which then counts as if it had
+    /// not been: it was for a run of failures, and not for lost connections.
+    pub(crate) fn pardon(&mut self, now: Instant) -> bool {
+        let Ejection::Ejected { cause, .. } = self.state else {
+            return false;
+        };
+        let is_of_answers = matches!(
+            cause,
+            EjectionCause::Failures | EjectionCause::Errors | EjectionCause::Probation
+        );
+        if is_of_answers {
+            self.count = self.count.saturating_sub(1);
+            self.settled = now;
+            self.state = Ejection::None;
+        }
+        is_of_answers
     }
 
     /// A probe failed: those that passed before prove nothing any more.

@@ -196,6 +196,14 @@ impl Pool {
         outcome::observe(&self.shared, now, (worker, backend), outcome);
     }
 
+    /// A backend says how much of what it can take is taken: 0 none, 1 all, more than that beyond. Anything
+    /// that is no number or below 0 is ignored.
+    pub fn report(&self, now: Instant, backend: &Backend, utilization: f64) {
+        if utilization >= 0.0 {
+            backend.live().report(now, utilization);
+        }
+    }
+
     /// What a probe found. Ignored if the pool has no probes, or no such member (any more).
     pub fn probed(&self, now: Instant, key: &str, result: ProbeResult) {
         self.control().probed(now, key, result);

@@ -22,6 +22,7 @@ pub mod config;
 pub mod h1;
 pub mod lab;
 pub mod lack;
+pub mod orca;
 pub mod prober;
 pub mod proxy;
 pub mod proxy_protocol;

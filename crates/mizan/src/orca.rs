@@ -172,10 +172,19 @@ mod tests {
     fn each_form_is_read_and_the_application_s_own_figure_goes_first() {
         for (value, expected) in [
             ("TEXT cpu_utilization=0.3,mem_utilization=0.8", Some(0.3)),
-            ("TEXT cpu_utilization=0.3, application_utilization=0.5", Some(0.5)),
-            ("TEXT application_utilization=0,cpu_utilization=0.25", Some(0.25)),
+            (
+                "TEXT cpu_utilization=0.3, application_utilization=0.5",
+                Some(0.5),
+            ),
+            (
+                "TEXT application_utilization=0,cpu_utilization=0.25",
+                Some(0.25),
+            ),
             ("TEXT named_metrics.queue=7", None),
-            ("JSON {\"cpu_utilization\": 0.3, \"mem_utilization\": 0.8}", Some(0.3)),
+            (
+                "JSON {\"cpu_utilization\": 0.3, \"mem_utilization\": 0.8}",
+                Some(0.3),
+            ),
             ("JSON {\"applicationUtilization\": 1.5}", Some(1.5)),
             ("JSON {}", None),
             ("BIN CQAAAAAAAOA/", Some(0.5)),
@@ -196,9 +205,21 @@ mod tests {
     #[test]
     fn what_is_no_report_is_told_as_such() {
         for value in [
-            "", "TEXT", "TEXT ", "TEXT cpu_utilization", "TEXT cpu_utilization=high", "JSON {", "JSON []",
-            "JSON {\"cpu_utilization\": \"0.3\"}", "TEXT cpu_utilization=-1", "TEXT cpu_utilization=nan",
-            "TEXT cpu_utilization=inf", "XML <a/>", "BIN !!!!", "BIN CQAAAAAAAPB", "BIN CwAA",
+            "",
+            "TEXT",
+            "TEXT ",
+            "TEXT cpu_utilization",
+            "TEXT cpu_utilization=high",
+            "JSON {",
+            "JSON []",
+            "JSON {\"cpu_utilization\": \"0.3\"}",
+            "TEXT cpu_utilization=-1",
+            "TEXT cpu_utilization=nan",
+            "TEXT cpu_utilization=inf",
+            "XML <a/>",
+            "BIN !!!!",
+            "BIN CQAAAAAAAPB",
+            "BIN CwAA",
         ] {
             assert_eq!(read(value.as_bytes()), Err(Malformed), "{value}");
         }

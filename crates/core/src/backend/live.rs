@@ -1,6 +1,7 @@
 //! The live state of a backend: atomics that picks read and outcomes write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::availability::{AtomicGate, Gate};
 use crate::ejection::{EjectionCause, Runs};
@@ -14,6 +15,11 @@ use crate::measure::Cells;
 
 /// `in_flight_max` of a backend without a limit.
 const UNLIMITED: u32 = u32::MAX;
+
+/// An account of load that is older says nothing.
+const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
+/// Nobody is more than this many times full.
+const UTILIZATION_MAX: f64 = 10.0;
 
 // The order is the layout: what a pick reads comes first.
 #[repr(C)]
@@ -36,6 +42,9 @@ pub(crate) struct Live {
     /// When and why a request marked it; read by the next `tick`.
     marked_at: AtomicU64,
     mark: AtomicU32,
+    /// Its own account of its load (`f32`), and when that came.
+    reported: AtomicU32,
+    reported_at: AtomicU64,
     /// What the configuration says.
     nominal: AtomicU32,
     in_flight_limit: AtomicU32,
@@ -62,6 +71,8 @@ impl Live {
             lost: AtomicU32::new(0),
             marked_at: AtomicU64::new(0),
             mark: AtomicU32::new(0),
+            reported: AtomicU32::new(0),
+            reported_at: AtomicU64::new(0),
             nominal: AtomicU32::new(0),
             in_flight_limit: AtomicU32::new(UNLIMITED),
             level: AtomicU32::new(LEVELS),
@@ -117,12 +128,24 @@ impl Live {
             .store(limit.min(most.unwrap_or(UNLIMITED)), Ordering::SeqCst);
     }
 
-    /// Share of the configured limit that is in flight; 0 without a limit.
-    pub(crate) fn filled(&self) -> f64 {
+    /// How much of what it can take is taken: by its own account of late, else by the configured limit
+    /// of requests in flight; 0 without either.
+    pub(crate) fn saturation(&self, now: Instant) -> f64 {
+        let reported_at = Instant::from_nanos(self.reported_at.load(Ordering::Relaxed));
+        if reported_at != Instant::default() && now - reported_at < REPORT_AGE_MAX {
+            return f64::from(f32::from_bits(self.reported.load(Ordering::Relaxed)));
+        }
         match self.in_flight_limit.load(Ordering::SeqCst) {
             UNLIMITED => 0.0,
             limit => f64::from(self.in_flight()) / f64::from(limit.max(1)),
         }
+    }
+
+    /// It says how much of what it can take is taken.
+    pub(crate) fn report(&self, now: Instant, utilization: f64) {
+        let figure = utilization.clamp(0.0, UTILIZATION_MAX) as f32;
+        self.reported.store(figure.to_bits(), Ordering::Relaxed);
+        self.reported_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     pub(crate) fn in_flight(&self) -> u32 {

@@ -1,5 +1,6 @@
 //! Once a second: what traffic says of each backend, and what that leads to.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::adaptive::LEVELS;
@@ -15,6 +16,11 @@ use super::event::Event;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// All fail if more than half of the backends answer more than a tenth of so many requests with a
+/// failure, within so many seconds.
+const ALL_FAIL_SECONDS: usize = 2;
+const ALL_FAIL_REQUESTS: u32 = 10;
 
 /// In panic, one that was good this much later than another is preferred to it.
 const RECENTLY: Duration = Duration::from_secs(10);
@@ -70,13 +76,52 @@ impl Control {
                 (1..seconds).for_each(|_| entry.adaptive.window.push(Default::default()));
             }
         }
+        let all_fail = self.see_whether_all_fail();
+        let mut changed = all_fail && self.release_like_others(now);
         self.eject_outliers(now);
-        let changed = self.step(now);
+        changed |= self.step(now);
         self.choose_due(any);
         if !any && self.entries.iter().all(|entry| entry.adaptive.is_at_rest()) {
             self.looks = Looks::default();
         }
         changed
+    }
+
+    fn see_whether_all_fail(&self) -> bool {
+        let in_service = self.entries.iter().filter(|entry| is_in_service(entry));
+        let (mut judged, mut failing) = (0u32, 0u32);
+        for entry in in_service {
+            let (answered, failed) = entry.adaptive.window.last(ALL_FAIL_SECONDS);
+            if answered + failed >= ALL_FAIL_REQUESTS {
+                judged += 1;
+                failing += u32::from(failed * 10 > answered + failed);
+            }
+        }
+        // Of two backends one that fails is half of all.
+        let all_fail = judged >= 3 && failing * 2 > judged;
+        self.shared.set_all_fail(all_fail);
+        all_fail
+    }
+
+    /// Lets those back that were ejected for a run of failures although they fail no more than the
+    /// others: it was a run by chance. True if there are any.
+    fn release_like_others(&mut self, now: Instant) -> bool {
+        let in_service = self.entries.iter().filter(|entry| is_in_service(entry));
+        let mut shares: Vec<f64> = in_service
+            .map(|entry| entry.adaptive.window.failed_share())
+            .collect();
+        shares.sort_unstable_by(f64::total_cmp);
+        let Some(usual) = shares.get(shares.len() / 2) else {
+            return false;
+        };
+        let bound = 2.0 * usual;
+        let any = Cell::new(false);
+        self.each_entry(now, |entry, context| {
+            if entry.adaptive.window.failed_share() <= bound && entry.pardon(context) {
+                any.set(true);
+            }
+        });
+        any.get()
     }
 
     fn eject_outliers(&mut self, now: Instant) {
@@ -112,7 +157,9 @@ impl Control {
             if live.gate.load().has(Gate::EJECTED) {
                 continue;
             }
-            let change = entry.adaptive.step(now, &group, live.filled(), config);
+            let change = entry
+                .adaptive
+                .step(now, &group, live.saturation(now), config);
             if let Some(change) = change {
                 self.events.push(Event::StateChanged {
                     backend: entry.backend.key().clone(),

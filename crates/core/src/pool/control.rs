@@ -368,7 +368,11 @@ impl Control {
         Some(())
     }
 
-    fn each_entry(&mut self, now: Instant, change: impl Fn(&mut Entry, &mut Context<'_>)) {
+    pub(super) fn each_entry(
+        &mut self,
+        now: Instant,
+        change: impl Fn(&mut Entry, &mut Context<'_>),
+    ) {
         let mut context = Context {
             now,
             shared: &self.shared,

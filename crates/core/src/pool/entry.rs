@@ -1,6 +1,7 @@
 //! The slow half of one backend: what its marks lead to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::adaptive::{Adaptive, AdaptiveConfig};
 use crate::availability::{Admin, Gate};
@@ -14,6 +15,10 @@ use super::event::{EjectionEnd, Event};
 use super::outcome::refuse;
 use super::shared::{Shared, work};
 
+/// A return this soon after another is flapping; two this close are one.
+const FLAPPING: Duration = Duration::from_secs(60);
+const SAME_RETURN: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) backend: Arc<Backend>,
@@ -23,6 +28,8 @@ pub(crate) struct Entry {
     pub(crate) ejector: Ejector,
     pub(crate) refusal: Refusal,
     pub(crate) adaptive: Adaptive,
+    /// When it last came back from where it had gone, by probes or by connections.
+    returned: Option<Instant>,
     /// What a look at traffic found against it last.
     pub(crate) found: String,
     /// When the last ejection began or ended.
@@ -54,6 +61,7 @@ impl Entry {
             refusal: Refusal::In,
             adaptive: Adaptive::new(now),
             ejection_since: now,
+            returned: None,
             found: String::new(),
         }
     }
@@ -118,7 +126,7 @@ impl Entry {
         } else if !out && self.refusal.is_refused() {
             self.refusal.clear();
             self.backend.live().penalty.forget();
-            self.start_slowly(context);
+            self.come_back(context);
             context.events.push(Event::Answering { backend: key });
         } else if self.refusal.is_on_trial() && !gate.has(Gate::TRIAL.or(Gate::TRYING)) {
             self.refusal.fail(context.now);
@@ -164,7 +172,7 @@ impl Entry {
                 reason: change.reason,
             });
             if is_back {
-                self.start_slowly(context);
+                self.come_back(context);
             }
         }
         let live = self.backend.live();
@@ -205,6 +213,15 @@ impl Entry {
         }
     }
 
+    /// Ends an ejection for a run of answers, as if it had not been; true if there was one.
+    pub(crate) fn pardon(&mut self, context: &mut Context<'_>) -> bool {
+        let is_pardoned = self.ejector.pardon(context.now);
+        if is_pardoned {
+            self.end_ejection(context, EjectionEnd::LikeOthers);
+        }
+        is_pardoned
+    }
+
     fn end_ejection(&mut self, context: &mut Context<'_>, end: EjectionEnd) {
         let live = self.backend.live();
         live.clear_runs();
@@ -217,7 +234,7 @@ impl Entry {
         if returned.is_ok() {
             context.shared.count_return();
         }
-        if context.adaptive.enabled {
+        if context.adaptive.enabled && end != EjectionEnd::LikeOthers {
             self.adaptive.come_back(context.now, context.adaptive);
             self.backend.live().set_level(self.adaptive.level());
             context.shared.demand(work::TRAFFIC);
@@ -227,6 +244,23 @@ impl Entry {
             backend: Arc::clone(self.backend.key()),
             end,
         });
+    }
+
+    /// It is back. For the second time within a minute: it is held out for as long as an ejection lasts,
+    /// because whoever goes and comes takes requests along each time.
+    fn come_back(&mut self, context: &mut Context<'_>) {
+        self.start_slowly(context);
+        let before = self.returned.replace(context.now);
+        let since = before.map(|before| context.now - before);
+        // Connections and probes tell of one return at about the same time.
+        let is_flapping = since.is_some_and(|since| (SAME_RETURN..FLAPPING).contains(&since));
+        if is_flapping && context.ejection.enabled {
+            let cause = EjectionCause::Flapping;
+            context
+                .shared
+                .eject(context.now, self.backend.live(), cause);
+            self.reconcile_ejection(context);
+        }
     }
 
     /// It comes new, or back from where nothing is known of it.

@@ -120,6 +120,8 @@ pub enum EjectionEnd {
     Proved,
     /// Ejection was switched off.
     SwitchedOff,
+    /// The other backends fail as much: the fault is not its own.
+    LikeOthers,
 }
 
 impl Event {
@@ -167,6 +169,10 @@ impl fmt::Display for Event {
                 EjectionEnd::Proved => write!(
                     f,
                     "backend {backend} is back from ejection: probes connect again"
+                ),
+                EjectionEnd::LikeOthers => write!(
+                    f,
+                    "backend {backend} is back from ejection: the others fail as much, so the fault is not its own"
                 ),
                 EjectionEnd::SwitchedOff => {
                     write!(f, "backend {backend} is back: ejection was switched off")

@@ -156,6 +156,11 @@ fn failed(
     if gate.has(Gate::EJECTED) {
         return;
     }
+    // Where all backends answer so, as they do when there is more work than they can take, or what they
+    // all need is gone, to take some of them out leaves more work for the rest.
+    if latency.is_some() && shared.all_fail() {
+        return;
+    }
     let crossed = shared
         .limits()
         .and_then(|limits| limits.crossed(runs, gate.has(Gate::PROBATION)));

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     due: AtomicU64,
     /// Whether control looks at traffic each second.
     watched: AtomicBool,
+    /// Whether so many requests fail at all backends that an answer of failure says nothing of one.
+    all_fail: AtomicBool,
     /// Number of the picker in force, times two; odd if it keeps figures of its own that changes of
     /// load must refresh.
     in_force: AtomicU64,
@@ -61,6 +63,7 @@ impl Shared {
             mask: AtomicU32::new(Mode::Normal.mask().0),
             due: AtomicU64::new(0),
             watched: AtomicBool::new(false),
+            all_fail: AtomicBool::new(false),
             in_force: AtomicU64::new(0),
             work: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
@@ -128,6 +131,14 @@ impl Shared {
         if !self.watched.load(Ordering::Relaxed) && !self.watched.swap(true, Ordering::SeqCst) {
             self.demand(work::TRAFFIC);
         }
+    }
+
+    pub(crate) fn all_fail(&self) -> bool {
+        self.all_fail.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_all_fail(&self, all_fail: bool) {
+        self.all_fail.store(all_fail, Ordering::SeqCst);
     }
 
     pub(crate) fn set_watched(&self, watched: bool) {

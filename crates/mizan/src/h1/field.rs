@@ -39,6 +39,10 @@ pub enum Field {
     Traceparent,
     /// `X-Upstream`, which Mizan sets on responses.
     XUpstream,
+    /// `endpoint-load-metrics`, a backend's account of its load, which is Mizan's to read.
+    LoadReport,
+    /// The same in binary: `endpoint-load-metrics-bin`.
+    LoadReportBinary,
     /// A name with `_` where one of the identity fields has `-`: some backends fold the two.
     IdentityLookalike,
     /// The same for a framing field.
@@ -73,6 +77,8 @@ pub fn classify(name: &[u8]) -> Field {
         (17, b'x') if is(name, b"x-forwarded-proto") => Field::XForwardedProto,
         (18, b'p') if is(name, b"proxy-authenticate") => Field::HopByHop,
         (19, b'p') if is(name, b"proxy-authorization") => Field::HopByHop,
+        (21, b'e') if is(name, b"endpoint-load-metrics") => Field::LoadReport,
+        (25, b'e') if is(name, b"endpoint-load-metrics-bin") => Field::LoadReportBinary,
         _ => return Field::Other,
     };
     if !name.contains(&b'_') {

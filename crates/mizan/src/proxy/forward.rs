@@ -293,6 +293,9 @@ async fn conclude(
         Ok(()) => {
             let ended = clock::now();
             outcome.ended = Some(ended);
+            if let Some(load) = up.transport.load_report() {
+                response_head::report_load(load, request, backend);
+            }
             let status = match up.transport.grpc_status().filter(|_| request.plan.is_grpc) {
                 Some(code) => {
                     outcome.grpc_status = Some(code);

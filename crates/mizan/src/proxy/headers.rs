@@ -390,6 +390,8 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead<'_, '_>, change: &R
             Field::ContentLength if head.status < 200 || head.status == 204 => {}
             Field::ContentLength => passing.pass(out, line),
             Field::XUpstream if change.upstream.is_some() => {}
+            // Between a backend and its balancer: whoever stands in front would weight Mizan by it.
+            Field::LoadReport | Field::LoadReportBinary => {}
             Field::Other if change.hsts.is_some() && line.name.eq_ignore_ascii_case(HSTS) => {}
             _ if head.is_listed(line.name) || is_edited(change.edits, line.name) => {}
             _ => passing.pass(out, line),

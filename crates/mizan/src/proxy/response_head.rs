@@ -14,12 +14,15 @@ use super::upload::{Progress, Upload};
 use super::upstream::{End, Upstream};
 use super::watch::Watch;
 use crate::clock;
+use crate::h1::field::Field;
 use crate::h1::line::Lines;
 use crate::h1::response;
 use crate::h1::scan::Scanner;
 use crate::h1::{Framing, HeadError, Version};
+use crate::orca;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
+use mizan_core::backend::Backend;
 use mizan_core::time::Instant;
 use std::io;
 use std::task::{Context, Poll};
@@ -199,6 +202,7 @@ fn translate(
         },
     };
     headers::write_response(out, &head, &change);
+    note_load(&head, request, up);
     let translated = Head {
         status: head.status,
         framing: head.framing,
@@ -208,6 +212,35 @@ fn translate(
         is_upgrade: head.status == 101 && is_asked_for(plan, &head),
     };
     Ok(Some((translated, head.bytes.len())))
+}
+
+/// Tells core what the backend says of its load.
+fn note_load(head: &response::ResponseHead<'_, '_>, request: &Request<'_>, up: &Upstream<'_>) {
+    for line in head.lines {
+        let read = match line.field {
+            Field::LoadReport => orca::read(line.value),
+            Field::LoadReportBinary => orca::read_binary(line.value),
+            _ => continue,
+        };
+        report_load(read, request, up.backend);
+    }
+}
+
+/// The same of a report that was read, wherever it stood. One that cannot be read is counted, and ignored.
+pub(super) fn report_load(
+    read: Result<Option<f64>, orca::Malformed>,
+    request: &Request<'_>,
+    backend: &Backend,
+) {
+    let pool = request.pool;
+    match read {
+        Ok(Some(utilization)) => pool.core.report(clock::now(), backend, utilization),
+        Ok(None) => {}
+        Err(orca::Malformed) => {
+            let place = request.in_force.series.pool_place(pool, backend.version());
+            request.in_force.series.pool(place).bad_load_report();
+        }
+    }
 }
 
 /// Whether the backend changes to the protocol that the client has asked for.

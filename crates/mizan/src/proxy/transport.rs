@@ -6,6 +6,7 @@ use super::http2::server::ServerStream;
 use super::plan::Upgrade;
 use super::socket::{HangUp, Socket};
 use super::tls::Tls;
+use crate::orca::Malformed;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
@@ -238,6 +239,14 @@ impl Transport {
             down.end_with(trailers);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// What the backend has said of its load behind its answer.
+    pub(super) fn load_report(&self) -> Option<Result<Option<f64>, Malformed>> {
+        match self {
+            Self::ToBackend(stream) => stream.load_report(),
+            _ => None,
+        }
     }
 
     /// How a call of gRPC has ended, by the backend's account.

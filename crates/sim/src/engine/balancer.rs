@@ -74,7 +74,7 @@ impl Balancer {
 
     pub(crate) fn observe(&self, now: u64, claim: &Claim, outcome: Outcome) {
         self.pool
-            .observe(Instant::from_nanos(now), claim.backend(), outcome);
+            .observe(Instant::from_nanos(now), 0, claim.backend(), outcome);
     }
 
     pub(crate) fn probed(&self, now: u64, backend: u32, verdict: Verdict) {

@@ -366,3 +366,35 @@ fn in_panic_those_that_were_good_lately_go_first_and_it_says_what_it_believes() 
         "{belief}"
     );
 }
+
+#[test]
+fn a_backend_that_says_it_is_full_gets_less_unless_all_are() {
+    let mut world = World::new(adapting(PolicyKind::PowerOfTwo), members(4));
+    let report = |world: &World, loads: [f64; 4]| {
+        for (key, load) in ["a", "b", "c", "d"].into_iter().zip(loads) {
+            world.pool.report(world.now, &world.backend(key), load);
+        }
+    };
+    for _ in 0..12 {
+        report(&world, [0.3, 0.96, 0.3, 0.4]);
+        simulate(&mut world, &[good(10); 4], 400, 1);
+    }
+    let found = states(&world, "b");
+    assert!(
+        matches!(&found[..], [(AdaptiveState::Degraded, reason)] if reason.contains("96 %")),
+        "{found:?}"
+    );
+    assert_eq!(changes(&world), 1);
+    for _ in 0..40 {
+        report(&world, [0.9, 0.96, 0.92, 0.95]);
+        simulate(&mut world, &[good(10); 4], 400, 1);
+    }
+    assert_eq!(
+        changes(&world),
+        2,
+        "full as all are, it is as good as they: {:?}",
+        world.seen
+    );
+    world.pool.report(world.now, &world.backend("a"), f64::NAN);
+    world.pool.report(world.now, &world.backend("a"), -1.0);
+}

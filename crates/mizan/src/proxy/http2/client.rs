@@ -11,6 +11,7 @@ use super::ping::Pinger;
 use super::websocket::Asked;
 use crate::h1::line::Lines;
 use crate::h1::{FIELDS_MAX, Framing, request};
+use crate::orca::Malformed;
 use crate::snapshot::Pool;
 use crate::telemetry::metrics::OpenConnection;
 use bytes::Bytes;
@@ -247,6 +248,14 @@ impl ClientStream {
         match &mut self.from {
             From::Body(inflow) => inflow.poll_trailers(cx).map_err(inflow::broken),
             _ => Poll::Ready(Ok(None)),
+        }
+    }
+
+    /// What the trailers said of the backend's load.
+    pub(in super::super) fn load_report(&self) -> Option<Result<Option<f64>, Malformed>> {
+        match &self.from {
+            From::Body(inflow) => inflow.load,
+            _ => None,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::h1::line::{self, Line, Lines};
 use crate::h1::request::RequestHead;
 use crate::h1::response::ResponseHead;
 use crate::h1::{FIELDS_MAX, Framing, HeadError};
+use crate::orca;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, request, response};
 
@@ -244,6 +245,14 @@ fn read_fields(fields: &mut HeaderMap, lines: &[Line<'_>]) -> Result<(), http::E
 pub fn grpc_status(fields: &HeaderMap) -> Option<u32> {
     let value = fields.get("grpc-status")?;
     value.to_str().ok()?.parse().ok()
+}
+
+/// A backend's account of its load, which is taken out of `trailers`; `None` if there is none.
+pub fn take_load_report(trailers: &mut HeaderMap) -> Option<Result<Option<f64>, orca::Malformed>> {
+    let text = trailers.remove("endpoint-load-metrics");
+    let binary = trailers.remove("endpoint-load-metrics-bin");
+    let text = text.map(|value| orca::read(value.as_bytes()));
+    text.or_else(|| binary.map(|value| orca::read_binary(value.as_bytes())))
 }
 
 #[cfg(test)]

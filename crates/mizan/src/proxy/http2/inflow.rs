@@ -2,6 +2,7 @@
 
 use super::convert;
 use super::grpc_web::Spelling;
+use crate::orca::Malformed;
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use std::io::{self, Write};
@@ -28,6 +29,8 @@ pub(super) struct Inflow {
     web: Option<Spelling>,
     /// Trailers as they came: a body of known length has no place for them, and HTTP/1.1 not for all.
     trailers: Option<http::HeaderMap>,
+    /// What the trailers say of the backend's load, taken out of them.
+    pub(super) load: Option<Result<Option<f64>, Malformed>>,
     /// `grpc-status` in the trailers.
     pub(super) grpc_status: Option<u32>,
 }
@@ -46,6 +49,7 @@ impl Inflow {
             owed: 0,
             web: None,
             trailers: None,
+            load: None,
             grpc_status: None,
         }
     }
@@ -116,7 +120,8 @@ impl Inflow {
     fn end(&mut self, trailers: Option<http::HeaderMap>) {
         self.framing.clear();
         self.framing_read = 0;
-        let trailers = trailers.unwrap_or_default();
+        let mut trailers = trailers.unwrap_or_default();
+        self.load = convert::take_load_report(&mut trailers);
         self.grpc_status = convert::grpc_status(&trailers);
         match self.web {
             _ if !self.is_chunked => {}

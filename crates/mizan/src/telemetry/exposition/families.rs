@@ -210,6 +210,13 @@ pub const FAMILIES: &[Family] = &[
         write: |scrape, samples| pool_gauge(scrape, samples, |pool| usize::from(pool.panic)),
     },
     Family {
+        name: "mizan_load_reports_malformed_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION,
+        help: "Load reports (ORCA) of backends that could not be read, and were ignored.",
+        write: |scrape, samples| pool(scrape, samples, |cells| cells.bad_load_reports.get()),
+    },
+    Family {
         name: "mizan_pool_queued",
         kind: Kind::Gauge,
         labels: POOL,

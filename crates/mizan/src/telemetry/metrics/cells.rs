@@ -145,6 +145,7 @@ pub struct PoolCells {
     pub(crate) retries: [Counter; RetryCause::COUNT],
     pub(crate) unreached: [Counter; Cause::COUNT],
     pub(crate) rescued: [Counter; Cause::COUNT],
+    pub(crate) bad_load_reports: Counter,
     /// By status code; the last is for codes that are none.
     pub(crate) grpc: [Counter; GRPC_CODES.len()],
 }
@@ -176,6 +177,13 @@ impl PoolCells {
     pub fn grpc_ended(&self, code: u32) {
         let at = usize::try_from(code).unwrap_or(usize::MAX);
         self.grpc[at.min(GRPC_CODES.len() - 1)].add(1);
+    }
+}
+
+impl PoolCells {
+    /// A backend's account of its load could not be read.
+    pub fn bad_load_report(&self) {
+        self.bad_load_reports.add(1);
     }
 }
 
