@@ -413,7 +413,9 @@ impl Adaptive {
             self.reason = reason;
             return None;
         }
-        if self.against < PERSISTENCE {
+        // Slowness was seen in several seconds already.
+        let is_new = self.against < PERSISTENCE && !matches!(crossed, Crossed::Slow { .. });
+        if is_new {
             return None;
         }
         self.degrade(now, reason.clone());

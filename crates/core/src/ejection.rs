@@ -16,8 +16,10 @@
 //! - an ejection whose whole run was refused connections;
 //! - one whose whole run was lost connections (resets, refusals), once it has also been seen to refuse:
 //!   the process that lost them is gone, and what answers the probes is another one. A `kill -9` under
-//!   load looks like that. Only the first ejection in a row: a process that dies again and again
-//!   passes its probes each time in between.
+//!   load looks like that.
+//!
+//! Only the first ejection in a row: a process that dies again and again passes its probes each time
+//! in between.
 
 use std::fmt;
 use std::time::Duration;
@@ -311,7 +313,7 @@ impl Ejector {
             return false;
         };
         let provable = match cause {
-            EjectionCause::Refused => true,
+            EjectionCause::Refused => count == 1,
             EjectionCause::Lost => self.gone && count == 1,
             _ => false,
         };

@@ -159,16 +159,17 @@ impl Record {
     }
 
     pub(crate) fn ejected(&mut self, now: u64, is_excused: bool) {
-        self.changed(now);
         if now >= self.warmup {
             self.ejections += 1;
             self.false_ejections += u64::from(!is_excused);
         }
     }
 
-    /// A pool changed its mind about a backend, or about panic.
-    pub(crate) fn changed(&mut self, now: u64) {
-        self.changes += u64::from(now >= self.warmup && now < self.end);
+    /// So many backends have another standing with a balancer's traffic.
+    pub(crate) fn changed(&mut self, now: u64, count: u64) {
+        if now >= self.warmup && now < self.end {
+            self.changes += count;
+        }
     }
 
     pub(crate) fn close(&mut self, arrived: u64) {

@@ -42,9 +42,24 @@ impl Policy for PowerOfTwo {
     }
 }
 
+/// Latencies within this factor of each other are the same: an average over few requests is no surer.
+const ALIKE: f64 = 2.0;
+/// A slower backend costs no more than this many times as much: what it has in flight goes on counting.
+const SLOWER_MAX: f64 = 8.0;
+
 /// Compares load for weight: (in flight + failure penalty) ÷ weight, multiplied out. One that may be
-/// tried again counts as idle.
+/// tried again counts as idle. Of two whose latencies clearly differ the slower one costs as much more,
+/// with the request counted that is to come: idle, they would tie, and at half load most pairs are idle.
 fn compare(view: &View<'_>, a: usize, b: usize) -> Ordering {
+    let level = |index: usize| view.backend(index).live().latency.level();
+    // Levels are logarithms that fade alike, so that their difference is the ratio's.
+    let ratio = match (level(a), level(b)) {
+        (Some(a), Some(b)) => a - b,
+        _ => 0.0,
+    };
+    if ratio.abs() > ALIKE.ln() {
+        return compare_unlike(view, (a, b), ratio);
+    }
     let cost = |index: usize| {
         let live = view.backend(index).live();
         let load = if live.gate.load().has(Gate::TRIAL) {
@@ -56,4 +71,20 @@ fn compare(view: &View<'_>, a: usize, b: usize) -> Ordering {
     };
     let ((load_a, weight_a), (load_b, weight_b)) = (cost(a), cost(b));
     (load_a * weight_b).total_cmp(&(load_b * weight_a))
+}
+
+/// The same of two whose latencies differ: `ratio` is the logarithm of a's to b's.
+#[cold]
+fn compare_unlike(view: &View<'_>, (a, b): (usize, usize), ratio: f64) -> Ordering {
+    let cost = |index: usize, factor: f64| {
+        let live = view.backend(index).live();
+        let load = if live.gate.load().has(Gate::TRIAL) {
+            0.0
+        } else {
+            f64::from(live.in_flight()) + f64::from(live.penalty.at(view.pick.now)) + 1.0
+        };
+        load * factor / f64::from(live.weight())
+    };
+    let factor = ratio.exp().clamp(1.0 / SLOWER_MAX, SLOWER_MAX);
+    cost(a, factor).total_cmp(&cost(b, 1.0))
 }

@@ -251,7 +251,8 @@ impl Entry {
     fn come_back(&mut self, context: &mut Context<'_>) {
         self.start_slowly(context);
         let before = self.returned.replace(context.now);
-        let since = before.map(|before| context.now - before);
+        // What it did while it was held out does not count.
+        let since = before.map(|before| context.now - before.max(self.ejection_since));
         // Connections and probes tell of one return at about the same time.
         let is_flapping = since.is_some_and(|since| (SAME_RETURN..FLAPPING).contains(&since));
         if is_flapping && context.ejection.enabled {

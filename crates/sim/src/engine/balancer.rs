@@ -1,11 +1,12 @@
 //! One balancer: the core's pool, driven as the product drives it. The only file that calls core.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use mizan_core::{
-    Address, Backend, Claim, EjectionConfig, Event, Instant, Member, NoPick, Outcome, Pick,
-    PolicyKind, Pool, PoolConfig, ProbeResult,
+    AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, Member, NoPick,
+    Outcome, Pick, PolicyKind, Pool, PoolConfig, ProbeResult,
 };
 
 use crate::scenario::{BackendPlan, Scenario};
@@ -26,6 +27,8 @@ pub(crate) struct Balancer {
     pub(crate) probing: Vec<bool>,
     /// Who it has been told are members, by number.
     pub(crate) members: Vec<bool>,
+    /// How backends stood, by id: used or not, degraded or not.
+    standings: BTreeMap<u64, (bool, bool)>,
 }
 
 impl Balancer {
@@ -42,6 +45,7 @@ impl Balancer {
             config,
             probing: vec![false; scenario.backends.len()],
             members: vec![true; scenario.backends.len()],
+            standings: BTreeMap::new(),
         }
     }
 
@@ -105,6 +109,19 @@ impl Balancer {
         } else {
             Vec::new()
         }
+    }
+
+    /// How many backends have another standing with traffic than at the last call: used or not, degraded
+    /// or not. What else goes on in a pool's mind is nobody's business.
+    pub(crate) fn changes(&mut self, now: u64) -> u64 {
+        let status = self.pool.status(Instant::from_nanos(now));
+        let mut count = 0;
+        for backend in &status.backends {
+            let standing = (backend.usable, backend.state == AdaptiveState::Degraded);
+            let before = self.standings.insert(backend.id, standing);
+            count += u64::from(before.is_some_and(|before| before != standing));
+        }
+        count
     }
 
     /// Hears who is a member.

@@ -19,7 +19,7 @@ const PROBE_JITTER: f64 = 0.1;
 impl Engine<'_> {
     pub(super) fn tick(&mut self, balancer: u32) {
         let news = self.balancers[balancer as usize].tick(self.now);
-        self.hear(&news);
+        self.hear(balancer, &news);
         self.events.push(self.now + TICK, Event::Tick { balancer });
     }
 
@@ -28,7 +28,7 @@ impl Engine<'_> {
         let members: Vec<bool> = self.backends.iter().map(|one| one.is_member).collect();
         let balancer = &mut self.balancers[number as usize];
         let news = balancer.update(self.now, &self.scenario.backends, members);
-        self.hear(&news);
+        self.hear(number, &news);
         let balancer = &self.balancers[number as usize];
         let fresh: Vec<u32> = (0..self.backends.len() as u32)
             .filter(|&backend| {
@@ -177,22 +177,17 @@ impl Engine<'_> {
     }
 
     /// Counts what a pool says of itself.
-    fn hear(&mut self, news: &[News]) {
+    fn hear(&mut self, balancer: u32, news: &[News]) {
+        if news.is_empty() {
+            return;
+        }
+        let changes = self.balancers[balancer as usize].changes(self.now);
+        self.record.changed(self.now, changes);
         for event in news {
-            match event {
-                News::Ejected { backend, .. } => {
-                    let ejected = number_of_key(backend).map(|at| &self.backends[at]);
-                    let is_excused = ejected.is_some_and(|one| one.is_excused(self.now));
-                    self.record.ejected(self.now, is_excused);
-                }
-                // What people did is no change of mind.
-                News::Joined { .. } | News::Left { .. } | News::AdminChanged { .. } => {}
-                News::HealthChanged {
-                    from: mizan_core::Health::Unknown,
-                    to: mizan_core::Health::Up,
-                    ..
-                } => {}
-                _ => self.record.changed(self.now),
+            if let News::Ejected { backend, .. } = event {
+                let ejected = number_of_key(backend).map(|at| &self.backends[at]);
+                let is_excused = ejected.is_some_and(|one| one.is_excused(self.now));
+                self.record.ejected(self.now, is_excused);
             }
         }
     }

@@ -143,7 +143,7 @@ fn failures_of_all_degrade_nobody_and_those_of_one_do() {
 
 #[test]
 fn a_machine_that_was_always_slower_is_not_degraded_for_it() {
-    let mut world = World::new(adapting(PolicyKind::PowerOfTwo), members(4));
+    let mut world = World::new(adapting(PolicyKind::LeastConnections), members(4));
     let mut behaviours = vec![good(10), good(10), good(10), good(35)];
     // It is compared with its own past as well, once it has one.
     simulate(&mut world, &behaviours, 400, 60);
@@ -168,16 +168,16 @@ fn a_backend_that_is_slow_in_turns_changes_its_state_seldom() {
             }
         }
         assert!(
-            changes(&world) <= 4,
-            "{period} s: {} changes",
-            changes(&world)
+            changes(&world) <= 5,
+            "{period} s, in more than two minutes: {:?}",
+            world.seen
         );
     }
 }
 
 #[test]
 fn with_few_requests_it_recovers_too() {
-    let mut world = World::new(adapting(PolicyKind::PowerOfTwo), members(5));
+    let mut world = World::new(adapting(PolicyKind::WeightedRoundRobin), members(5));
     let mut behaviours = vec![good(20); 5];
     simulate(&mut world, &behaviours, 5, 60);
     behaviours[0] = good(2_000);

@@ -271,3 +271,39 @@ fn a_backend_whose_probe_has_a_port_of_its_own_is_tried_after_it_refused_and_com
         "its answer did not bring it back"
     );
 }
+
+#[test]
+fn what_goes_and_comes_again_and_again_is_held_out() {
+    let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(4));
+    ["a", "b", "c", "d"]
+        .iter()
+        .for_each(|key| world.probe(key, true));
+    let mut used = 0;
+    let mut changes = 0;
+    let mut was_usable = true;
+    // Four seconds there, four seconds gone, for five minutes.
+    for second in 0..300 {
+        let is_there = second / 4 % 2 == 0;
+        if second % 2 == 0 {
+            world.probe("a", is_there);
+        }
+        if !is_there && world.backend("a").is_usable() {
+            (0..2).for_each(|_| world.observe("a", REFUSED));
+        }
+        world.pass(seconds(1.0));
+        let is_usable = world.backend("a").is_usable();
+        changes += u32::from(is_usable != was_usable);
+        was_usable = is_usable;
+        used += u32::from(is_usable);
+    }
+    assert!(changes <= 12, "{changes} in five minutes");
+    assert!(used < 60, "{used} s");
+    // Once is nothing: a restart.
+    for key in ["b", "b"] {
+        world.observe(key, REFUSED);
+    }
+    world.pass(seconds(3.0));
+    world.probe("b", true);
+    world.pass(seconds(0.1));
+    assert!(world.backend("b").is_usable());
+}
