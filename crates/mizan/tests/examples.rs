@@ -150,7 +150,7 @@ impl RequestView for Get<'_> {
     fn query(&self) -> Option<&[u8]> {
         None
     }
-    fn header(&self, _: &str) -> Option<&[u8]> {
+    fn header(&self, _: &str) -> Option<std::borrow::Cow<'_, [u8]>> {
         None
     }
     fn client(&self) -> Option<IpAddr> {

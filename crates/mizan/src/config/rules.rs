@@ -4,6 +4,7 @@ mod edits;
 mod listener;
 mod pool;
 mod route;
+mod seen;
 mod tcp;
 mod tls;
 mod udp;
@@ -31,6 +32,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     udp::check(cx, file);
     route::check(cx, file);
     tls::check(cx, file);
+    seen::check(cx, file);
     let objects = file.route.len() + file.pool.len();
     if objects > OBJECTS_MAX {
         let message = format!(

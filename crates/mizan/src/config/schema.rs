@@ -20,7 +20,8 @@ pub(super) use route::{
 };
 
 pub(super) use tls::{
-    ClientAuth, ClientAuthMode, Group, Hsts, ListenerTls, PoolTls, TicketChoice, TlsVersion,
+    ClientAuth, ClientAuthMode, Group, Hsts, IdentityHeaders, ListenerTls, PoolTls, TicketChoice,
+    TlsVersion,
 };
 
 use super::text::{BindOrOff, LogChoice, SocketOrOff, Text, Time};

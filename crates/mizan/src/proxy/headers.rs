@@ -1,5 +1,9 @@
 //! Outgoing heads: hop-by-hop fields taken away, forwarding fields set under the trust rule.
 
+mod seen;
+
+pub(super) use seen::seen;
+
 use super::connection::Downstream;
 use crate::certificate::Identity;
 use crate::h1::field::{self, Field};
@@ -222,13 +226,8 @@ impl Kept<'_> {
 
 /// Tells the backend who the client is by its certificate.
 fn add_identity(out: &mut Vec<u8>, names: &IdentityHeaders, identity: Option<&Identity>) {
-    let verified = if identity.is_some() {
-        "SUCCESS"
-    } else {
-        "NONE"
-    };
     if let Some(name) = &names.verified {
-        line(out, name.as_bytes(), verified.as_bytes());
+        line(out, name.as_bytes(), verified(identity).as_bytes());
     }
     let Some(identity) = identity else {
         return;
@@ -242,6 +241,15 @@ fn add_identity(out: &mut Vec<u8>, names: &IdentityHeaders, identity: Option<&Id
         if let Some(name) = name {
             line(out, name.as_bytes(), value.as_bytes());
         }
+    }
+}
+
+/// Whether a certificate was shown; one that is not valid ends the handshake.
+fn verified(identity: Option<&Identity>) -> &'static str {
+    if identity.is_some() {
+        "SUCCESS"
+    } else {
+        "NONE"
     }
 }
 
@@ -285,8 +293,7 @@ fn add_forwarding(
     }
     if !kept.no_forwarded_for {
         out.extend_from_slice(b"X-Forwarded-For: ");
-        kept.forwarded_for.write(out);
-        out.extend_from_slice(forwarding.peer);
+        write_forwarded_for(out, &kept.forwarded_for, forwarding);
         out.extend_from_slice(b"\r\n");
     }
     if !kept.proto {
@@ -297,14 +304,7 @@ fn add_forwarding(
     }
     if !kept.no_forwarded {
         out.extend_from_slice(b"Forwarded: ");
-        kept.forwarded.write(out);
-        let quoted = forwarding.peer.contains(&b':');
-        out.extend_from_slice(if quoted { b"for=\"[" } else { b"for=" });
-        out.extend_from_slice(forwarding.peer);
-        out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
-        out.extend_from_slice(head.authority);
-        out.extend_from_slice(b"\";proto=");
-        out.extend_from_slice(scheme(forwarding.secure));
+        write_forwarded(out, &kept.forwarded, (head, forwarding));
         out.extend_from_slice(b"\r\n");
     }
     if !kept.no_via {
@@ -324,6 +324,28 @@ fn add_forwarding(
         );
         out.extend_from_slice(b"-00\r\n");
     }
+}
+
+/// The value of `X-Forwarded-For` for the backend.
+fn write_forwarded_for(out: &mut Vec<u8>, kept: &Chain<'_>, forwarding: &Forwarding<'_>) {
+    kept.write(out);
+    out.extend_from_slice(forwarding.peer);
+}
+
+/// The value of `Forwarded` for the backend.
+fn write_forwarded(
+    out: &mut Vec<u8>,
+    kept: &Chain<'_>,
+    (head, forwarding): (&RequestHead<'_, '_>, &Forwarding<'_>),
+) {
+    kept.write(out);
+    let quoted = forwarding.peer.contains(&b':');
+    out.extend_from_slice(if quoted { b"for=\"[" } else { b"for=" });
+    out.extend_from_slice(forwarding.peer);
+    out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
+    out.extend_from_slice(head.authority);
+    out.extend_from_slice(b"\";proto=");
+    out.extend_from_slice(scheme(forwarding.secure));
 }
 
 /// The scheme that a client speaks.

@@ -13,6 +13,7 @@ use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
 use crate::snapshot::{HashKey, Listener, Pool};
 use mizan_core::policy::stable_hash;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -213,13 +214,30 @@ pub(super) fn decide<'s>(
         Some(peer) if trusted => Some(headers::client_behind(&head, &listener.trusted, peer)),
         peer => peer,
     };
-    route(&head, down, in_force, plan)
+    route(&head, &forwarding(down, trusted), (down, in_force), plan)
+}
+
+/// What the backend is told of the client, and routes see of it.
+fn forwarding(down: &Downstream, trusted: bool) -> Forwarding<'_> {
+    let tls = down.listener.tls.as_ref();
+    Forwarding {
+        peer: down.peer_text(),
+        trusted,
+        secure: down.secure,
+        http2: down.http2,
+        reserved: &down.listener.reserved_headers,
+        identity: tls
+            .and_then(|tls| tls.client_auth.as_ref())
+            .map(|auth| (&auth.headers, down.identity.as_deref())),
+        upgrade: None,
+        random: (0, 0),
+    }
 }
 
 fn route<'s>(
     head: &RequestHead<'_, '_>,
-    down: &Downstream,
-    in_force: &'s InForce,
+    forwarding: &Forwarding<'_>,
+    (down, in_force): (&Downstream, &'s InForce),
     plan: &mut Plan,
 ) -> Decision<'s> {
     let (raw_path, query) = split_query(head.target);
@@ -236,6 +254,7 @@ fn route<'s>(
     let host = lower_host(host, &mut lower);
     let view = View {
         head,
+        forwarding,
         host,
         path: path.as_str(),
         query,
@@ -287,7 +306,7 @@ fn route<'s>(
     }
     let pool = choose(split, &view);
     plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
-    write_head(head, (path.as_str(), query), down, route, plan);
+    write_head(head, (path.as_str(), query), forwarding, route, plan);
     Decision::Forward(route, pool)
 }
 
@@ -304,25 +323,14 @@ fn last_word(head: &RequestHead<'_, '_>) -> Reason {
 fn write_head(
     head: &RequestHead<'_, '_>,
     (path, query): (&str, Option<&[u8]>),
-    down: &Downstream,
+    forwarding: &Forwarding<'_>,
     route: &Route,
     plan: &mut Plan,
 ) {
-    let random = (clock::random(), clock::random());
     let forwarding = Forwarding {
-        peer: down.peer_text(),
-        trusted: down.is_trusted(),
-        secure: down.secure,
-        http2: down.http2,
-        reserved: &down.listener.reserved_headers,
-        identity: down
-            .listener
-            .tls
-            .as_ref()
-            .and_then(|tls| tls.client_auth.as_ref())
-            .map(|auth| (&auth.headers, down.identity.as_deref())),
         upgrade: plan.upgrade.and_then(|_| head.upgrade()),
-        random,
+        random: (clock::random(), clock::random()),
+        ..*forwarding
     };
     let rewritten;
     let target = match &route.rewrite {
@@ -382,11 +390,11 @@ fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
 fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
     match key {
         HashKey::ClientAddress => view.client.map(hash_of_address),
-        HashKey::Header(name) => view.header(name).map(stable_hash),
+        HashKey::Header(name) => view.header(name).map(|value| stable_hash(&value)),
         HashKey::Path => Some(stable_hash(view.path.as_bytes())),
         HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(stable_hash),
         HashKey::Cookie(name) => {
-            parameter(view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
+            parameter(&view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
         }
     }
 }
@@ -490,6 +498,7 @@ fn expand(
 
 struct View<'a, 'h, 'b> {
     head: &'a RequestHead<'h, 'b>,
+    forwarding: &'a Forwarding<'a>,
     host: &'a str,
     path: &'a str,
     query: Option<&'a [u8]>,
@@ -513,9 +522,8 @@ impl RequestView for View<'_, '_, '_> {
         self.query
     }
 
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        let mut lines = self.head.lines.iter();
-        lines.find(|line| line.is(name)).map(|line| line.value)
+    fn header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        headers::seen(self.head, name, self.forwarding)
     }
 
     fn client(&self) -> Option<IpAddr> {

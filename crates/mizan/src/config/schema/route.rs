@@ -32,7 +32,8 @@ pub(in super::super) struct Route {
     pub(in super::super) regex: Option<Text<Pattern>>,
     /// Methods; unset: all.
     pub(in super::super) method: OneOrMany<Text<Method>>,
-    /// Request headers by name: their value, `{ regex = "…" }` for the whole value, or `true` for "is there".
+    /// Request headers by name: their value, `{ regex = "…" }` for the whole value, or `true` for "is there". They are
+    /// seen as a backend gets them, before this route's edits: no claim of a client's that would not reach one.
     #[schemars(extend("propertyNames" = { "format": "header_name" }))]
     pub(in super::super) header: BTreeMap<String, ValueMatch>,
     /// Query parameters by name, as they are sent (not decoded): value, `{ regex = "…" }`, or `true`.
