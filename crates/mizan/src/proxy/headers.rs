@@ -455,13 +455,9 @@ pub(super) fn connection_line(out: &mut Vec<u8>, version: Version, close: bool) 
 
 /// The client's address where the peer is trusted: the rightmost entry of `X-Forwarded-For` that is not itself
 /// a trusted proxy.
-pub(super) fn client_behind(
-    head: &RequestHead<'_, '_>,
-    trusted: &[ipnet::IpNet],
-    peer: IpAddr,
-) -> IpAddr {
+pub(super) fn client_behind(lines: &[Line<'_>], trusted: &[ipnet::IpNet], peer: IpAddr) -> IpAddr {
     let mut client = peer;
-    let lines = head.lines.iter().rev();
+    let lines = lines.iter().rev();
     let lines = lines.filter(|line| line.field == Field::XForwardedFor);
     for line in lines {
         for entry in line.value.rsplit(|byte| *byte == b',') {
@@ -483,8 +479,8 @@ pub(super) fn client_behind(
 /// The client's address behind `depth` proxies, each of which adds the one it was called by: that many entries of
 /// `X-Forwarded-For` from the right. With fewer entries than that, or with something else in their place, nobody says
 /// who the client is, and it is `peer`.
-pub(super) fn client_at(head: &RequestHead<'_, '_>, depth: u32, peer: IpAddr) -> IpAddr {
-    let lines = head.lines.iter().rev();
+pub(super) fn client_at(lines: &[Line<'_>], depth: u32, peer: IpAddr) -> IpAddr {
+    let lines = lines.iter().rev();
     let lines = lines.filter(|line| line.field == Field::XForwardedFor);
     let mut entries = lines.flat_map(|line| line.value.rsplit(|byte| *byte == b','));
     let entry = entries.nth(depth as usize - 1);

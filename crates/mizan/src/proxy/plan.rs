@@ -7,7 +7,7 @@ use super::headers::{self, Forwarding};
 use super::http2::grpc_web::Spelling;
 use super::worker::{InForce, Worker};
 use crate::clock;
-use crate::h1::line::Lines;
+use crate::h1::line::{Line, Lines};
 use crate::h1::request::{self, RequestHead};
 use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
@@ -74,14 +74,14 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    fn new(mut bytes: Vec<u8>, head: &RequestHead<'_, '_>) -> Self {
-        for part in [head.method, head.authority, head.target] {
+    fn new(mut bytes: Vec<u8>, [method, authority, target]: [&[u8]; 3]) -> Self {
+        for part in [method, authority, target] {
             bytes.extend_from_slice(part);
         }
         Self {
             bytes,
-            method: head.method.len(),
-            host: head.method.len() + head.authority.len(),
+            method: method.len(),
+            host: method.len() + authority.len(),
         }
     }
 
@@ -170,22 +170,70 @@ pub(super) fn decide<'s>(
     in_force: &'s InForce,
     plan: &mut Plan,
 ) -> Decision<'s> {
-    let listener = &*down.listener;
-    let limits = request::Limits {
-        headers_max: listener.limits.headers_max.min(FIELDS_MAX),
-        target_bytes_max: listener.limits.target_bytes_max,
-    };
     let mut lines = Lines::new();
-    let head = match request::parse(bytes, &mut lines, limits) {
-        Ok(Some(head)) => head,
+    let error = match request::parse(bytes, &mut lines, limits(down)) {
+        Ok(Some(head)) if head.bytes.len() <= down.listener.limits.head_bytes_max => {
+            return decide_sound(&head, down, worker, in_force, plan);
+        }
+        Ok(Some(_)) => HeadError::TooLarge,
         // Its end was seen.
-        Ok(None) => return Decision::Answer(None, Reason::Head(HeadError::StartLine)),
-        Err(error) => return Decision::Answer(None, Reason::Head(error)),
+        Ok(None) => HeadError::StartLine,
+        Err(error) => error,
     };
-    plan.head_length = head.bytes.len();
-    if plan.head_length > listener.limits.head_bytes_max {
-        return Decision::Answer(None, Reason::Head(HeadError::TooLarge));
+    note_unsound(bytes, down, worker, in_force, plan);
+    Decision::Answer(None, Reason::Head(error))
+}
+
+/// Notes what can be said of a head that is not whole or not sound: who has sent it, and what for.
+pub(super) fn note_unsound(
+    bytes: &[u8],
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &InForce,
+    plan: &mut Plan,
+) {
+    let mut lines = Lines::new();
+    let seen = request::glimpse(bytes, &mut lines, limits(down));
+    if seen.is_old {
+        plan.version = Version::Http10;
     }
+    plan.is_head = seen.method == b"HEAD";
+    plan.client = client(&lines, down, down.is_trusted());
+    if in_force.snapshot.settings.access_log.is_some() {
+        let parts = [seen.method, seen.authority, seen.target];
+        plan.logged = Logged::new(worker.scratch(), parts);
+    }
+}
+
+fn limits(down: &Downstream) -> request::Limits {
+    let limits = &down.listener.limits;
+    request::Limits {
+        headers_max: limits.headers_max.min(FIELDS_MAX),
+        target_bytes_max: limits.target_bytes_max,
+    }
+}
+
+/// The client's address under the trust rule.
+fn client(lines: &[Line<'_>], down: &Downstream, trusted: bool) -> Option<IpAddr> {
+    let listener = &down.listener;
+    let peer = down.peer_address()?;
+    Some(if listener.trusted_depth > 0 {
+        headers::client_at(lines, listener.trusted_depth, peer)
+    } else if trusted {
+        headers::client_behind(lines, &listener.trusted, peer)
+    } else {
+        peer
+    })
+}
+
+fn decide_sound<'s>(
+    head: &RequestHead<'_, '_>,
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &'s InForce,
+    plan: &mut Plan,
+) -> Decision<'s> {
+    plan.head_length = head.bytes.len();
     plan.version = head.version;
     plan.framing = head.framing;
     plan.keep_alive = head.keep_alive;
@@ -199,22 +247,17 @@ pub(super) fn decide<'s>(
     if let Some(protocol) = head.upgrade() {
         plan.upgrade = Upgrade::of(head.method, protocol);
     }
-    if down.http2 && grpc::is_call(&head) {
+    if down.http2 && grpc::is_call(head) {
         plan.is_grpc = true;
-        plan.patience = grpc::timeout(&head);
+        plan.patience = grpc::timeout(head);
     }
     if in_force.snapshot.settings.access_log.is_some() {
-        plan.logged = Logged::new(worker.scratch(), &head);
+        let parts = [head.method, head.authority, head.target];
+        plan.logged = Logged::new(worker.scratch(), parts);
     }
     let trusted = down.is_trusted();
-    plan.client = match down.peer_address() {
-        Some(peer) if listener.trusted_depth > 0 => {
-            Some(headers::client_at(&head, listener.trusted_depth, peer))
-        }
-        Some(peer) if trusted => Some(headers::client_behind(&head, &listener.trusted, peer)),
-        peer => peer,
-    };
-    route(&head, &forwarding(down, trusted), (down, in_force), plan)
+    plan.client = client(head.lines, down, trusted);
+    route(head, &forwarding(down, trusted), (down, in_force), plan)
 }
 
 /// What the backend is told of the client, and routes see of it.

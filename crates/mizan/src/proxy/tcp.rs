@@ -51,6 +51,7 @@ pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
     };
     if let Err(reason) = served {
         outcome.reason = Some(reason);
+        outcome.bytes_in = down.input.as_ref().map_or(0, |input| input.len() as u64);
         refuse(down, reason).await;
     }
     let name = name.ok().flatten().unwrap_or_default();
