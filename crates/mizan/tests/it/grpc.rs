@@ -425,3 +425,22 @@ fn a_client_that_hangs_up_in_mid_call_cancels_it() {
     });
     assert_eq!(mizan.in_flight(), 0);
 }
+
+#[test]
+fn a_call_of_grpc_web_has_its_trailers_in_the_body_and_nowhere_else() {
+    let backend = backend();
+    let text = config("", POOL, &[backend.address()]);
+    let text = text.replace("pool = \"api\"\n", "pool = \"api\"\ngrpc_web = true\n");
+    let mizan = Mizan::start(&text);
+    let call = |kind: &str| {
+        let ask = Ask::post("/sum", message(b"a")).field("content-type", kind);
+        H2Client::connect(mizan.address()).exchange(ask)
+    };
+    let answer = call("application/grpc-web");
+    let told = b"\x80\0\0\0\x27grpc-status: 0\r\ngrpc-message: as told\r\n";
+    let expected = [&message(&1u32.to_be_bytes())[..], told].concat();
+    assert_eq!(answer.body, expected);
+    assert!(answer.trailers.is_empty(), "{:?}", answer.trailers);
+    let plain = call("application/grpc");
+    assert_eq!(plain.trailers["grpc-status"], "0");
+}
