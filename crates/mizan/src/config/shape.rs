@@ -163,11 +163,11 @@ impl<'s> Checker<'s, '_, '_> {
         at: &At<'_>,
     ) -> Option<&'s str> {
         let properties = self.get(schema, "properties").and_then(Json::as_object)?;
-        // A key that is there already is not what was meant.
+        // A key that is there already is not what was meant, unless it may stand again.
         let known: Vec<&'s str> = properties
-            .keys()
-            .map(String::as_str)
-            .filter(|name| !present.iter().any(|key| key == name))
+            .iter()
+            .filter(|(name, schema)| !present.contains(name) || self.may_repeat(schema))
+            .map(|(name, _)| name.as_str())
             .collect();
         let holds_it = |schema: &'s Json| {
             self.get(schema, "properties")
@@ -196,6 +196,16 @@ impl<'s> Checker<'s, '_, '_> {
             help,
         );
         meant
+    }
+
+    /// Whether a key may head several tables: `[[route]]`, `[pool.NAME]`.
+    fn may_repeat(&self, schema: &'s Json) -> bool {
+        let of_tables = |items| self.kind(items) == "object";
+        let is_named = |others: &Json| others.is_object();
+        self.get(schema, "items").is_some_and(of_tables)
+            || self
+                .get(schema, "additionalProperties")
+                .is_some_and(is_named)
     }
 
     fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> bool {
@@ -405,7 +415,7 @@ impl<'s> Checker<'s, '_, '_> {
                 "false" | "no" | "off" => Some("false".to_owned()),
                 _ => None,
             },
-            (Value::String(text), "array") => Some(format!("[{text:?}]")),
+            (Value::String(text), "array") => Some(self.as_list(text, schema)),
             (Value::String(text), "object") => self.as_table(text, schema),
             (Value::Boolean(false), "object") => None,
             _ => None,
@@ -423,6 +433,21 @@ impl<'s> Checker<'s, '_, '_> {
             (_, true) => Some(format!("{{ {text} = true }}")),
             (false, false) => None,
         }
+    }
+
+    /// `sni = "www.example.org"`: a list of what it wants, with the text in the first place.
+    fn as_list(&self, text: &str, schema: &'s Json) -> String {
+        let items = self.get(schema, "items");
+        let required = items.and_then(|items| self.get(items, "required"));
+        let Some(required) = required.and_then(Json::as_array) else {
+            return format!("[{text:?}]");
+        };
+        let values = std::iter::once(format!("{text:?}")).chain(std::iter::repeat("…".to_owned()));
+        let pairs = required.iter().filter_map(Json::as_str).zip(values);
+        let pairs: Vec<String> = pairs
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
+        format!("[{{ {} }}]", pairs.join(", "))
     }
 
     /// Whether a pool has a key of that name.

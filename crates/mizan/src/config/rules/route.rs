@@ -228,14 +228,7 @@ fn pools<'f>(
 ) {
     let mut refer = |cx: &mut Cx<'_>, name: &'f str, at: &At<'_>| {
         used.insert(name);
-        let pools = At::ROOT.key("pool");
-        if !file.pool.contains_key(name) && !cx.is_set(&pools.key(name)) {
-            let message = format!("there is no pool `{}`", name.escape_debug());
-            let message = cx
-                .report
-                .suggest(message, name, file.pool.keys().map(String::as_str));
-            cx.error(at, "unknown_name", message);
-        }
+        super::tcp::known_pool(cx, file, name, at);
     };
     grpc_web(cx, file, route, at);
     if let Some(name) = &route.pool {

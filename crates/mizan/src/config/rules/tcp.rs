@@ -150,7 +150,8 @@ fn tcp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
 }
 
 pub(super) fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) {
-    if !file.pool.contains_key(name) && !cx.is_set(&At::ROOT.key("pool").key(name)) {
+    let is_there = file.pool.contains_key(name) || cx.is_set(&At::ROOT.key("pool").key(name));
+    if !is_there && !cx.is_under_slip(name) {
         let message = format!("there is no pool `{}`", name.escape_debug());
         let known = file.pool.keys().map(String::as_str);
         let message = cx.report.suggest(message, name, known);

@@ -242,7 +242,11 @@ fn order(cx: &mut Cx<'_>, at: &At<'_>, all: &[Facts]) {
             "the issuer of this certificate, `{}`, is not in the file",
             only.issuer
         );
-        let help = "clients that lack it refuse the certificate: append the issuer's certificate to the file (a root, too, to have this warning gone)";
+        let is_own = at.to_string().contains(".client_certificate");
+        let who = if is_own { "backends" } else { "clients" };
+        let help = format!(
+            "{who} that lack it refuse the certificate: append the issuer's certificate to the file (a root, too, to have this warning gone)"
+        );
         cx.warn(at, "incomplete_chain", message, help);
     }
     let broken = all
