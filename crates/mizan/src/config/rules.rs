@@ -106,6 +106,9 @@ fn own_addresses(cx: &mut Cx<'_>, file: &File) {
         else {
             continue;
         };
+        if cx.is_refused(&list.index(index).key("kind")) {
+            continue;
+        }
         let taken = own
             .iter()
             .find(|(_, own, _)| own.is_some_and(|own| overlap(own, *address)));

@@ -37,7 +37,10 @@ impl<'s> Checker<'s, '_, '_> {
                 None
             }
         };
-        node.refused = out.is_none();
+        node.refused = match (&out, &node.value) {
+            (Some(Json::String(meant)), Value::String(text)) => meant != text,
+            (out, _) => out.is_none(),
+        };
         out
     }
 
@@ -56,8 +59,7 @@ impl<'s> Checker<'s, '_, '_> {
             }
             Value::String(text) => {
                 let text = text.clone();
-                self.string(node, &text, schema, at)
-                    .then_some(Json::String(text))
+                self.string(node, &text, schema, at).map(Json::String)
             }
             Value::Integer(number) => {
                 let number = *number;
@@ -208,16 +210,19 @@ impl<'s> Checker<'s, '_, '_> {
                 .is_some_and(is_named)
     }
 
-    fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> bool {
+    /// The text as later passes get it. In place of a word that is wrong they get the one that is meant: what
+    /// contradicts another word than that was not said.
+    fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> Option<String> {
         let words = self.words(schema);
         if !words.is_empty() {
             if words.contains(&text) {
-                return true;
+                return Some(text.to_owned());
             }
             let key = at.to_string();
             let key = key.rsplit('.').next().unwrap_or_default();
             let message = format!("`{}` is no {key}", text.escape_debug());
-            let message = did_you_mean(message, suggest::meant_value(text, &words));
+            let meant = suggest::meant_value(text, &words);
+            let message = did_you_mean(message, meant);
             self.error(
                 node,
                 at,
@@ -225,14 +230,14 @@ impl<'s> Checker<'s, '_, '_> {
                 message,
                 Some(format!("one of {}", listed(&words))),
             );
-            return false;
+            return meant.map(str::to_owned);
         }
         let Some(format) = self
             .get(schema, "format")
             .and_then(Json::as_str)
             .and_then(format_named)
         else {
-            return true;
+            return Some(text.to_owned());
         };
         let problem = (format.check)(text)
             .err()
@@ -243,9 +248,9 @@ impl<'s> Checker<'s, '_, '_> {
         });
         if let Some((code, message)) = problem {
             self.error(node, at, code, message, None);
-            return false;
+            return None;
         }
-        true
+        Some(text.to_owned())
     }
 
     /// Bounds of durations and sizes.

@@ -76,9 +76,21 @@ const MEANT: [(&str, &str); 51] = [
 ];
 
 /// Words that other proxies use for a value of this file format.
-const MEANT_VALUES: [(&str, &str); 17] = [
+const MEANT_VALUES: [(&str, &str); 31] = [
+    ("1.1", "http1"),
+    ("2", "http2"),
+    ("alpn", "auto"),
+    ("datagram", "udp"),
+    ("dtls", "udp"),
     ("ewma", "least_response_time"),
+    ("grpc", "http2"),
+    ("h1", "http1"),
+    ("h2", "http2"),
+    ("h2c", "http2"),
     ("hash", "consistent_hash"),
+    ("http/1", "http1"),
+    ("http/1.1", "http1"),
+    ("http/2", "http2"),
     ("ip_hash", "consistent_hash"),
     ("least_conn", "least_connections"),
     ("least_request", "least_connections"),
@@ -87,10 +99,12 @@ const MEANT_VALUES: [(&str, &str); 17] = [
     ("maglev", "consistent_hash"),
     ("p2c", "power_of_two"),
     ("peak_ewma", "least_response_time"),
+    ("quic", "udp"),
     ("random", "power_of_two"),
     ("ring_hash", "consistent_hash"),
     ("rr", "round_robin"),
     ("source", "consistent_hash"),
+    ("stream", "tcp"),
     ("uri", "consistent_hash"),
     ("weighted", "weighted_round_robin"),
     ("wrr", "weighted_round_robin"),
@@ -116,7 +130,9 @@ pub(super) fn meant_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The first of `known` that another proxy calls `word`.
 fn translated<'a>(word: &str, meant: &[(&str, &str)], known: &[&'a str]) -> Option<&'a str> {
-    let meant = meant.iter().filter(|(other, _)| *other == word);
+    let meant = meant
+        .iter()
+        .filter(|(other, _)| other.eq_ignore_ascii_case(word));
     meant
         .map(|(_, meant)| *meant)
         .find_map(|meant| known.iter().copied().find(|known| *known == meant))

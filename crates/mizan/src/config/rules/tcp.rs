@@ -45,6 +45,10 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     for (index, listener) in file.listener.iter().enumerate() {
         let at = list.index(index);
         proxy_header(cx, listener, &at);
+        // What it was meant to be, nobody knows.
+        if cx.is_refused(&at.key("kind")) {
+            continue;
+        }
         match listener.kind {
             ListenerKind::Http => http(cx, &at),
             ListenerKind::Tcp => tcp(cx, file, listener, &at),

@@ -32,6 +32,9 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("listener");
     for (index, listener) in file.listener.iter().enumerate() {
         let at = list.index(index);
+        if cx.is_refused(&at.key("kind")) {
+            continue;
+        }
         if listener.kind == ListenerKind::Udp {
             udp(cx, file, listener, &at);
         } else {
