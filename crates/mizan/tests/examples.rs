@@ -46,8 +46,12 @@ fn with_certificates() -> &'static Path {
         ] {
             let key = KeyPair::generate_for(kind).expect("a key");
             let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            let certificate =
-                CertificateParams::new(names).and_then(|params| params.self_signed(&key));
+            let certificate = CertificateParams::new(names).and_then(|mut params| {
+                if name.ends_with("-ca") {
+                    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+                }
+                params.self_signed(&key)
+            });
             let pem = certificate.expect("a certificate").pem();
             std::fs::write(certs.join(format!("{name}.pem")), pem).expect("written");
             std::fs::write(certs.join(format!("{name}.key")), key.serialize_pem())

@@ -270,13 +270,15 @@ pub(super) struct Roots {
     pub(super) store: Arc<RootCertStore>,
     /// Those that were given one by one, and so may stand for themselves; none of the system's.
     pub(super) given: Vec<CertificateDer<'static>>,
+    /// Whether one of them may vouch for others.
+    pub(super) has_authority: bool,
 }
 
 /// The roots of a file.
 pub(super) fn roots(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Roots> {
     let content = cx.content(at)?;
     made.and(&content.bytes);
-    let (found, _) = chain(cx, at, &content)?;
+    let (found, facts) = chain(cx, at, &content)?;
     let mut store = RootCertStore::empty();
     for (number, root) in found.iter().enumerate() {
         if let Err(error) = store.add(root.clone()) {
@@ -288,6 +290,7 @@ pub(super) fn roots(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Roo
     Some(Roots {
         store: Arc::new(store),
         given: found,
+        has_authority: facts.iter().any(|facts| facts.is_authority),
     })
 }
 
