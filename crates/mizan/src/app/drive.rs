@@ -109,7 +109,12 @@ fn stop(parts: &Parts, drain: &mut Drain) {
             });
             drain.begin(clock::now());
             parts.control.set_phase(Phase::Draining);
-            tracing::info!(window = ?settings.window, deadline = ?settings.deadline, "draining: a second signal ends at once");
+            let seconds = |time: Duration| time.as_secs_f64();
+            tracing::info!(
+                window_seconds = seconds(settings.window),
+                deadline_seconds = seconds(settings.deadline),
+                "draining: a second signal ends at once"
+            );
         }
         Phase::Draining | Phase::Stopping => {
             drain.begin_at_once(clock::now(), parts.fleet.shared.in_flight() as u64)

@@ -183,7 +183,7 @@ impl<'s> Checker<'s, '_, '_> {
         let shown = meant.map(str::to_owned).or(inner);
         let help = shown.is_none().then(|| {
             let all: Vec<&str> = properties.keys().map(String::as_str).collect();
-            suggest::limit_help(key, &all).map_or_else(
+            suggest::elsewhere(key, &all).map_or_else(
                 || format!("known keys here: {}", listed(&all)),
                 str::to_owned,
             )
@@ -405,8 +405,29 @@ impl<'s> Checker<'s, '_, '_> {
             _ => node.kind().to_owned(),
         };
         let message = format!("expected {}, found {found}", self.expected(schema));
+        did_you_mean(message, self.meant(node, schema))
+    }
+
+    /// A value of the wrong type, as it is meant.
+    fn meant(&self, node: &Node, schema: &'s Json) -> Option<String> {
+        if let Some(choices) = self.get(schema, "anyOf").and_then(Json::as_array) {
+            return choices.iter().find_map(|choice| self.meant(node, choice));
+        }
         let format = self.get(schema, "format").and_then(Json::as_str);
-        let meant = match (&node.value, self.kind(schema)) {
+        let has_word = |word| self.words(schema).contains(&word);
+        match (&node.value, self.kind(schema)) {
+            // `proxy_protocol = 2`
+            (Value::Boolean(true) | Value::Integer(2), "string") if has_word("v2") => {
+                Some("\"v2\"".to_owned())
+            }
+            (Value::Integer(1), "string") if has_word("v1") => Some("\"v1\"".to_owned()),
+            (Value::Boolean(true), "object") => self.as_required(schema),
+            // `respond = 204`
+            (Value::Integer(number), "object") => {
+                let properties = self.get(schema, "properties")?;
+                let has_status = properties.get("status").is_some();
+                has_status.then(|| format!("{{ status = {number} }}"))
+            }
             (Value::Integer(number), "string") => match format {
                 Some("duration") => Some(format!("\"{number}s\"")),
                 Some("size" | "size_or_unlimited") => Some(format!("\"{number}B\"")),
@@ -422,10 +443,16 @@ impl<'s> Checker<'s, '_, '_> {
             },
             (Value::String(text), "array") => Some(self.as_list(text, schema)),
             (Value::String(text), "object") => self.as_table(text, schema),
-            (Value::Boolean(false), "object") => None,
             _ => None,
-        };
-        did_you_mean(message, meant)
+        }
+    }
+
+    /// `proxy_protocol = true`: a table with what it needs.
+    fn as_required(&self, schema: &'s Json) -> Option<String> {
+        let required = self.get(schema, "required").and_then(Json::as_array)?;
+        let names = required.iter().filter_map(Json::as_str);
+        let pairs: Vec<String> = names.map(|name| format!("{name} = …")).collect();
+        (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
     }
 
     /// `health = "/healthz"` and `health = "tcp"`: the table that is meant by its most telling value.
@@ -518,6 +545,9 @@ fn header_help(node: &Node, at: &At<'_>, code: &str) -> Option<String> {
             Some(format!(
                 "write `[{pool}]`, with one bracket: a name stands once"
             ))
+        }
+        ("wrong_type", grpc, Value::Boolean(true)) if grpc.ends_with(".health.grpc") => {
+            Some("`grpc = \"\"` asks for the server as a whole, a name for one service".to_owned())
         }
         ("wrong_type", "pool", Value::Array(_)) => {
             Some("write `[pool.NAME]`: pools are tables by name".to_owned())

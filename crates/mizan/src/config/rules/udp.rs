@@ -100,7 +100,12 @@ fn udp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
     for at in without_effect {
         if cx.is_set(&at) {
             let message = "no effect on a listener that hands UDP through";
-            cx.warn(&at, "no_effect", message, "leave it out");
+            let help = match at.to_string().rsplit('.').next() {
+                Some("connections_max") => "`sessions_max` bounds its sessions",
+                Some("idle" | "tunnel_idle") => "`session_idle` ends its sessions",
+                _ => "leave it out",
+            };
+            cx.warn(&at, "no_effect", message, help);
         }
     }
 }
