@@ -517,9 +517,19 @@ fn expand(
     while let Some(at) = rest.find('{') {
         out.extend_from_slice(&rest.as_bytes()[..at]);
         rest = &rest[at..];
-        let names: [(&str, &[u8]); 3] = [
+        let (host, port) = field::split_port(head.authority);
+        let has_port = port.is_some_and(|port| !port.is_empty());
+        let names: [(&str, &[u8]); 4] = [
             ("{scheme}", scheme),
-            ("{host}", field::split_port(head.authority).0),
+            ("{host}", host),
+            (
+                "{port}",
+                if has_port {
+                    &head.authority[host.len()..]
+                } else {
+                    b""
+                },
+            ),
             ("{path}", path),
         ];
         if let Some((name, value)) = names.iter().find(|(name, _)| rest.starts_with(name)) {

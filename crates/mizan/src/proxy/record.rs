@@ -99,12 +99,9 @@ pub(super) fn finished(
         bytes_in: outcome.bytes_in,
         bytes_out: outcome.bytes_out,
     });
-    if plan.is_grpc && outcome.pool.is_some() {
-        let cut = |reason: Reason| grpc::code_of(reason, reason.status());
-        // A backend that answered in HTTP/1.1 has given no account.
-        if let Some(code) = outcome.grpc_status.or(outcome.reason.map(cut)) {
-            in_force.series.pool(outcome.place).grpc_ended(code);
-        }
+    let grpc_status = grpc_status(plan, outcome);
+    if let (Some(code), true) = (grpc_status, plan.is_grpc && outcome.pool.is_some()) {
+        in_force.series.pool(outcome.place).grpc_ended(code);
     }
     let Some(settings) = &in_force.snapshot.settings.access_log else {
         return;
@@ -130,7 +127,7 @@ pub(super) fn finished(
                 Version::Http11 => "HTTP/1.1",
             },
             status: outcome.status,
-            grpc_status: outcome.grpc_status,
+            grpc_status,
             reason: outcome.reason.map(Reason::code),
             detail: outcome.reason.and_then(Reason::detail),
             route: outcome.route.as_ref().map_or("", |route| &route.name),
@@ -147,6 +144,14 @@ pub(super) fn finished(
         },
         settings,
     );
+}
+
+/// How a call of gRPC has ended: by its backend's account, else by what cut it. A backend that answered in HTTP/1.1 has
+/// given none.
+fn grpc_status(plan: &Plan, outcome: &Record<'_>) -> Option<u32> {
+    let cut = |reason: Reason| grpc::code_of(reason, reason.status());
+    let reason = outcome.reason.filter(|_| plan.is_grpc);
+    outcome.grpc_status.or(reason.map(cut))
 }
 
 /// A connection that was handed through has ended; `name` is the server name that its client asked for.

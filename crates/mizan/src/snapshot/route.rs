@@ -105,7 +105,8 @@ pub enum Action {
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// `Location`; `{scheme}`, `{host}`, `{path}` and `{query}` (with its `?`, or nothing) stand for the request's.
+        /// `Location`; `{scheme}`, `{host}`, `{port}` (with its `:`, or nothing), `{path}` and `{query}` (with its `?`,
+        /// or nothing) stand for the request's.
         location: String,
     },
     /// Answers by itself.

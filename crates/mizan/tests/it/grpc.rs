@@ -413,7 +413,9 @@ fn a_status_in_trailers_ejects_as_well() {
 #[test]
 fn a_client_that_hangs_up_in_mid_call_cancels_it() {
     let backend = backend();
-    let (mizan, client) = started(&backend);
+    let text = config("", POOL, &[backend.address()]);
+    let mizan = Mizan::start(&format!("{text}[log]\naccess = \"{{dir}}/access.log\"\n"));
+    let client = H2Client::connect(mizan.address());
     let asked = run(client.begin(&call("/never"))).expect("it is sent");
     eventually(PATIENCE, "it is on its way", || backend.requests() == 1);
     drop(asked);
@@ -422,6 +424,11 @@ fn a_client_that_hangs_up_in_mid_call_cancels_it() {
     });
     eventually(PATIENCE, "it is counted", || {
         mizan.metric("mizan_grpc_calls_total", "code=\"CANCELLED\"") == 1.0
+    });
+    let log = mizan.directory().join("access.log");
+    eventually(PATIENCE, "it is logged", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.contains("\"grpc_status\":1,")
     });
     assert_eq!(mizan.in_flight(), 0);
 }

@@ -134,6 +134,26 @@ fn a_refused_head_of_http2_is_logged_with_its_client_and_its_target() {
 }
 
 #[test]
+fn an_answer_without_a_body_has_no_type_and_a_redirect_keeps_the_port_if_asked_to() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&format!(
+        "{}\n[[route]]\npath = \"/no\"\nrespond = {{ status = 204 }}\n[[route]]\nprefix = \"/old\"\nredirect = {{ location = \"{{scheme}}://{{host}}{{port}}/new\" }}\n",
+        config("", "", &[backend.address()])
+    ));
+    let answer = mizan.get("/no");
+    assert_eq!((answer.status, answer.field("content-type")), (204, None));
+    for (host, location) in [
+        ("a.example:8000", "http://a.example:8000/new"),
+        ("a.example", "http://a.example/new"),
+        ("[::1]:8000", "http://[::1]:8000/new"),
+    ] {
+        let ask = format!("GET /old HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let answer = mizan.client().exchange(ask);
+        assert_eq!(answer.field("location"), Some(location));
+    }
+}
+
+#[test]
 fn an_answer_of_mizan_s_own_has_a_date_and_the_identifier_that_is_in_the_log() {
     let backend = Backend::start(garbage);
     let mizan = start(&config("", "", &[backend.address()]));

@@ -222,7 +222,7 @@ fn location(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
             &at.key("location"),
             "no_effect",
             format!("`{shown}` stands for nothing: the client is sent it as it is"),
-            "`{scheme}`, `{host}`, `{path}` and `{query}` stand for the request's",
+            "`{scheme}`, `{host}`, `{port}`, `{path}` and `{query}` stand for the request's",
         );
     }
 }

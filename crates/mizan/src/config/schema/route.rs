@@ -112,7 +112,8 @@ pub(in super::super) struct Redirect {
     /// 301, 302, 303, 307 or 308.
     #[schemars(extend("enum" = [301, 302, 303, 307, 308]), range(min = 301, max = 308))]
     pub(in super::super) status: u16,
-    /// Where to: `{scheme}`, `{host}`, `{path}` and `{query}` (with its `?`, or nothing) stand for the request's.
+    /// Where to: `{scheme}`, `{host}` (without its port), `{port}` (with its `:`, or nothing), `{path}` and `{query}`
+    /// (with its `?`, or nothing) stand for the request's.
     pub(in super::super) location: Option<Text<Location>>,
 }
 

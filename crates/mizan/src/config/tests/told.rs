@@ -230,7 +230,8 @@ fn a_dollar_in_a_location_names_what_is_put_in() {
         [(
             "lb.toml:6:25: warning: `$uri` stands for nothing: the client is sent it as it is"
                 .to_owned(),
-            "`{scheme}`, `{host}`, `{path}` and `{query}` stand for the request's".to_owned()
+            "`{scheme}`, `{host}`, `{port}`, `{path}` and `{query}` stand for the request's"
+                .to_owned()
         )]
     );
     assert_eq!(redirect("https://{host}/a$/{path}"), []);
