@@ -176,9 +176,9 @@ async fn start(
         retired: Vec::new(),
         refused: None,
     };
-    let cut = drive::drive(&mut parts, signals, inbox).await;
+    let (cut, why) = drive::drive(&mut parts, signals, inbox).await;
     control.set_phase(Phase::Stopping);
-    parts.fleet.stop();
+    parts.fleet.stop(why);
     parts.access_log.close(Duration::from_secs(2));
     let _ = stop.send(true);
     let _ = tokio::time::timeout(Duration::from_secs(2), admin).await;

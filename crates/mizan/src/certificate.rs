@@ -4,6 +4,10 @@
 //! What is told to a backend is a header value, so whatever a certificate holds becomes visible ASCII: the text of a
 //! certificate can neither end a header nor look like a second name in a list.
 
+mod freshness;
+
+pub use freshness::{Staple, list_holds_until};
+
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use std::fmt::Write as _;
@@ -21,9 +25,9 @@ pub fn sha256(bytes: &[u8]) -> Digest {
     out
 }
 
-/// This is no X.509 certificate (RFC 5280).
+/// This is no X.509 certificate, or no revocation list where one was wanted (RFC 5280).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not an X.509 certificate")]
+#[error("not of X.509")]
 pub struct NotACertificate;
 
 /// Who a certificate is of, as a backend is told.

@@ -3,11 +3,12 @@
 //! ```text
 //! listen ─▶ connection ─▶ exchange ─▶ plan ─▶ forward ─▶ response_head ─▶ relay ─▶ record
 //!           (idle)        (burst)     route    pick       upload     splice
-//!            ├─▶ http2        │       │         connect              └─▶ tunnel   (after an upgrade)
+//!            ├─▶ http2        │       │         connect
 //!            │   (each stream │       └──▶ answer (Mizan's own)
 //!            │   an exchange) └── h1: the codec, bytes in and bytes out
-//!            └─▶ tcp ─▶ tunnel ─▶ record    (what is handed through unread)
-//! udp ─▶ record                              (datagrams, from the socket on)
+//!            ├─▶ upgrade ─▶ tunnel ─▶ record    (what an exchange that ended with a 101 leaves behind)
+//!            └─▶ tcp ─▶ tunnel ─▶ record        (what is handed through unread)
+//! udp ─▶ record                                  (datagrams, from the socket on)
 //!
 //! transport: a socket, TLS over it, or a stream of HTTP/2; the same to all above
 //! ```
@@ -20,6 +21,7 @@ mod body;
 mod buffer;
 mod connect;
 mod connection;
+pub mod cut;
 mod error;
 mod exchange;
 mod forward;
@@ -42,8 +44,10 @@ mod tcp;
 mod timer;
 mod tls;
 mod transport;
+mod trust;
 mod tunnel;
 mod udp;
+mod upgrade;
 mod upload;
 mod upstream;
 mod watch;

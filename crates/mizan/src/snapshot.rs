@@ -20,8 +20,8 @@ pub use pool::{
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
 pub use tls::{
-    Certificate, CertificateChoice, ClientAuth, ClientAuthMode, ClientTls, IdentityHeaders,
-    KeyChoice, MadeOf, ServerTls, Tickets, is_reserved,
+    Certificate, CertificateChoice, ClientAuth, ClientAuthMode, ClientTls, ClientTrust,
+    IdentityHeaders, KeyChoice, MadeOf, ServerTls, Tickets, is_reserved,
 };
 
 use arc_swap::ArcSwap;

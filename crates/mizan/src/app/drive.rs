@@ -6,6 +6,7 @@ use super::resolve;
 use crate::admin::{Control, Phase};
 use crate::clock;
 use crate::config;
+use crate::proxy::cut::Cut;
 use crate::snapshot::{Pool, Snapshot};
 use mizan_core::backend::Member;
 use mizan_core::drain::{Drain, DrainConfig, DrainPhase};
@@ -35,12 +36,12 @@ pub(super) struct Signals {
     user1: Signal,
 }
 
-/// Runs until the drain is over; gives how many requests were cut.
+/// Runs until the drain is over; gives how many requests are cut, and why.
 pub(super) async fn drive(
     parts: &mut Parts,
     mut signals: Signals,
     mut inbox: mpsc::Receiver<ReloadRequest>,
-) -> u64 {
+) -> (u64, Cut) {
     let settings = parts.current.load().settings.drain.clone();
     let mut drain = Drain::new(DrainConfig {
         window: settings.window,
@@ -52,10 +53,11 @@ pub(super) async fn drive(
     let mut names = Names::new();
     let mut reloads = Reloads::default();
     let mut closed = false;
+    let mut why = Cut::Deadline;
     loop {
         tokio::select! {
-            _ = signals.terminate.recv() => stop(parts, &mut drain),
-            _ = signals.interrupt.recv() => stop(parts, &mut drain),
+            _ = signals.terminate.recv() => why = stop(parts, &mut drain),
+            _ = signals.interrupt.recv() => why = stop(parts, &mut drain),
             _ = signals.hangup.recv() => reloads.ask(parts, None),
             _ = signals.user1.recv() => reopen(parts),
             Some(done) = inbox.recv() => reloads.ask(parts, Some(done)),
@@ -81,7 +83,7 @@ pub(super) async fn drive(
                 parts.fleet.set_closing();
                 parts.fleet.close(|_| false).await;
             }
-            DrainPhase::Done { .. } => return parts.fleet.shared.in_flight() as u64,
+            DrainPhase::Done { .. } => return (parts.fleet.shared.in_flight() as u64, why),
         }
     }
 }
@@ -98,8 +100,8 @@ impl Signals {
     }
 }
 
-/// The first signal begins the drain, the second ends it.
-fn stop(parts: &Parts, drain: &mut Drain) {
+/// The first signal begins the drain, the second ends it; gives why what is then in flight is cut.
+fn stop(parts: &Parts, drain: &mut Drain) -> Cut {
     let settings = parts.current.load().settings.drain.clone();
     match parts.control.phase() {
         Phase::Starting | Phase::Serving => {
@@ -115,9 +117,11 @@ fn stop(parts: &Parts, drain: &mut Drain) {
                 deadline_seconds = seconds(settings.deadline),
                 "draining: a second signal ends at once"
             );
+            Cut::Deadline
         }
         Phase::Draining | Phase::Stopping => {
-            drain.begin_at_once(clock::now(), parts.fleet.shared.in_flight() as u64)
+            drain.begin_at_once(clock::now(), parts.fleet.shared.in_flight() as u64);
+            Cut::Shutdown
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The workers and their listening sockets.
 
 use super::AppError;
+use crate::proxy::cut::Cut;
 use crate::proxy::listen::{self, OpenCount};
 use crate::proxy::worker::{self, Message, Padded, Shared};
 use crate::snapshot::{Bind, Current, Listener, Snapshot};
@@ -176,10 +177,10 @@ impl Fleet {
         self.shared.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all workers at once.
-    pub(super) fn stop(&mut self) {
+    /// Ends all workers, and cuts what is in flight.
+    pub(super) fn stop(&mut self, why: Cut) {
         for mailbox in &self.shared.mailboxes {
-            let _ = mailbox.send(Message::Stop);
+            let _ = mailbox.send(Message::Stop(why));
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();

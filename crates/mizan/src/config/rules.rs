@@ -10,6 +10,7 @@ mod tls;
 mod udp;
 
 pub(super) use route::without_slash;
+pub(super) use tcp::{pools, pools_of_routes};
 
 use super::report::Cx;
 use super::schema::{File, ListenerKind, OneOrMany};

@@ -7,6 +7,7 @@ mod pools;
 mod relation;
 mod rules;
 mod sides;
+mod traffic;
 
 pub use relation::{Relation, Verdict};
 

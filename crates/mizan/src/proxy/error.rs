@@ -29,6 +29,8 @@ pub(super) enum Reason {
     ClientGone,
     /// No readable first message of a TLS client, where its name decides.
     ClientHello(HelloError),
+    /// The handshake was made under other rules of client authentication than those in force, and falls short of them.
+    ClientAuth,
     /// Not an allowed network.
     Forbidden,
     /// No route matches.
@@ -85,6 +87,10 @@ pub(super) enum Reason {
     TunnelIdle,
     /// A tunnel that lasted too long.
     TunnelTimeout,
+    /// Not done by the deadline of Mizan's own drain.
+    DrainCut,
+    /// Mizan was stopped at once.
+    Shutdown,
     /// A status that the pool's retry rule names; never shown to a client.
     RetryStatus(u16),
 }
@@ -97,6 +103,7 @@ impl Reason {
             Self::Chunk(_) | Self::Path | Self::ClientHello(_) => 400,
             Self::HeaderTimeout | Self::BodyTimeout | Self::BodyRate => 408,
             Self::BodyTooLarge => 413,
+            Self::ClientAuth => 421,
             Self::SendTimeout | Self::ClientGone => 499,
             Self::Forbidden => 403,
             Self::NoRoute => 404,
@@ -104,7 +111,12 @@ impl Reason {
             Self::RedirectToHttps => 308,
             Self::Respond | Self::Options => 200,
             Self::Trace => 405,
-            Self::NoBackend | Self::QueueFull | Self::QueueTimeout | Self::NoResources => 503,
+            Self::NoBackend
+            | Self::QueueFull
+            | Self::QueueTimeout
+            | Self::NoResources
+            | Self::DrainCut
+            | Self::Shutdown => 503,
             Self::ConnectRefused
             | Self::ConnectError
             | Self::TlsFailed
@@ -141,6 +153,7 @@ impl Reason {
             Self::SendTimeout => "send_timeout",
             Self::ClientGone => "client_gone",
             Self::ClientHello(_) => "client_hello",
+            Self::ClientAuth => "client_auth_changed",
             Self::Forbidden => "forbidden",
             Self::NoRoute => "no_route",
             Self::Redirect => "redirect",
@@ -170,6 +183,8 @@ impl Reason {
             Self::RequestTimeout | Self::ClientTimeout => "request_timeout",
             Self::TunnelIdle => "tunnel_idle",
             Self::TunnelTimeout => "tunnel_timeout",
+            Self::DrainCut => "drain_cut",
+            Self::Shutdown => "shutdown",
             Self::RetryStatus(_) => "retry_status",
         }
     }
@@ -227,6 +242,7 @@ pub(super) fn phrase(status: u16) -> &'static str {
         413 => "Content Too Large",
         414 => "URI Too Long",
         417 => "Expectation Failed",
+        421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",

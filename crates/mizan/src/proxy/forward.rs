@@ -6,24 +6,24 @@ use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
 use super::grpc;
-use super::plan::{self, Plan, Upgrade};
+use super::plan::{self, Plan};
 use super::queue;
 use super::record::Record;
 use super::relay::{self, Response};
 use super::response_head::{self, Deadlines};
-use super::tcp;
-use super::tunnel::{Party, Terms, Why, tunnel};
+use super::upgrade::Upgraded;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::worker::{InForce, Worker};
 use crate::clock;
 use crate::h1::Framing;
+use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
-use crate::snapshot::{Pool, Waiters};
 use crate::telemetry::cause::{Cause, RetryCause};
 use mizan_core::backend::Backend;
 use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
 use mizan_core::time::Instant;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -35,9 +35,9 @@ pub(super) const TRIES_MAX: usize = 8;
 /// A request and all that is asked on its way; borrowed from the snapshot in force.
 pub(super) struct Request<'s> {
     pub(super) worker: &'s Rc<Worker>,
-    pub(super) in_force: &'s InForce,
+    pub(super) in_force: &'s Rc<InForce>,
     pub(super) plan: &'s Plan,
-    pub(super) route: &'s Route,
+    pub(super) route: &'s Arc<Route>,
     pub(super) pool: &'s Arc<Pool>,
     pub(super) deadlines: Deadlines,
 }
@@ -84,7 +84,7 @@ impl Failed {
 pub(super) async fn forward<'s>(
     down: &mut Downstream,
     worker: &'s Rc<Worker>,
-    in_force: &'s InForce,
+    in_force: &'s Rc<InForce>,
     plan: &'s Plan,
     (route, pool): (&'s Arc<Route>, &'s Arc<Pool>),
     outcome: &mut Record<'s>,
@@ -174,15 +174,8 @@ async fn tries<'s>(
                 .series
                 .place(Some(request.route.index), Some(pool), backend.version());
         let may_retry = outcome.tries < tries_max as u32;
-        match one_try(
-            down,
-            request,
-            upload,
-            (backend, started),
-            (outcome, may_retry),
-        )
-        .await
-        {
+        let picked = (held, started);
+        match one_try(down, request, upload, picked, (outcome, may_retry)).await {
             Ok(after) => {
                 if let Some(cause) = last.and_then(|failed| unreached(failed.reason)) {
                     request.in_force.series.pool(outcome.place).rescued(cause);
@@ -198,7 +191,6 @@ async fn tries<'s>(
                     .series
                     .pool(outcome.place)
                     .retried(retry_cause(failed.reason));
-                drop(held);
                 upload.rewind();
                 last = Some(failed);
                 back_off(pool, outcome.tries).await;
@@ -207,14 +199,16 @@ async fn tries<'s>(
     }
 }
 
-/// One try: connect or reuse, send, wait for the head, relay. An `Err` has shown nothing to the client.
+/// One try: connect or reuse, send, wait for the head, relay. An `Err` has shown nothing to the client. The backend's
+/// place is given back at the end, but to a tunnel it goes on.
 async fn one_try<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
     upload: &mut Upload,
-    (backend, started): (&Backend, Instant),
+    (held, started): (Held<&'s Pool>, Instant),
     (outcome, may_retry): (&mut Record<'s>, bool),
 ) -> Result<After, Failed> {
+    let backend: &Backend = held.claim.backend();
     let mut up = match connect::connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
@@ -246,22 +240,40 @@ async fn one_try<'s>(
         .record(latency);
     let measured = (backend, started, latency);
     let parties = (&mut up, &mut response);
-    let (after, is_clean) = conclude(down, request, upload, parties, (outcome, measured)).await;
-    if is_clean {
-        let now_ms = down.timer.now_ms();
-        request.worker.upstreams.put(up, request.pool, now_ms);
+    match conclude(down, request, upload, parties, (outcome, measured)).await {
+        Concluded::Over(after) => Ok(after),
+        Concluded::Clean(after) => {
+            let now_ms = down.timer.now_ms();
+            request.worker.upstreams.put(up, request.pool, now_ms);
+            Ok(after)
+        }
+        Concluded::Upgraded => {
+            let far = (up.transport, up.open);
+            let held = held.owned(request.pool);
+            let upgraded = Upgraded::new(down, request, held, far, (response, outcome));
+            Ok(After::Tunnel(upgraded))
+        }
     }
-    Ok(after)
 }
 
-/// Passes the answer on, and says what became of the try; also whether the backend's connection is good for another.
+/// What a try that was answered leaves.
+enum Concluded {
+    /// The backend's connection is not used again.
+    Over(After),
+    /// It is good for another exchange.
+    Clean(After),
+    /// Both connections go on with another protocol.
+    Upgraded,
+}
+
+/// Passes the answer on, and says what became of the try.
 async fn conclude(
     down: &mut Downstream,
     request: &Request<'_>,
     upload: &mut Upload,
     (up, response): (&mut Upstream<'_>, &mut Response),
     (outcome, (backend, started, latency)): (&mut Record<'_>, (&Backend, Instant, Duration)),
-) -> (After, bool) {
+) -> Concluded {
     // Where there is no body the client's stream ends with its head.
     let has_body = !matches!(
         response.head.framing_out,
@@ -276,8 +288,7 @@ async fn conclude(
     match relayed {
         Ok(()) if response.head.is_upgrade => {
             observe_answer(request, backend, 101, (latency, clock::now()));
-            let after = Box::pin(hand_through(down, request, up, response, outcome)).await;
-            (after, false)
+            Concluded::Upgraded
         }
         Ok(()) => {
             let ended = clock::now();
@@ -300,7 +311,11 @@ async fn conclude(
                 (false, true) => After::Close,
                 (_, false) => After::Linger,
             };
-            (after, is_clean)
+            if is_clean {
+                Concluded::Clean(after)
+            } else {
+                Concluded::Over(after)
+            }
         }
         Err(reason) => {
             up.abandon();
@@ -310,7 +325,7 @@ async fn conclude(
             if response.is_close_delimited() {
                 down.transport.reset_on_close();
             }
-            (After::Close, false)
+            Concluded::Over(After::Close)
         }
     }
 }
@@ -333,61 +348,41 @@ async fn end(
     .await
 }
 
-/// The rest of both connections belongs to another protocol.
-async fn hand_through(
-    down: &mut Downstream,
-    request: &Request<'_>,
-    up: &mut Upstream<'_>,
-    response: &mut Response,
-    outcome: &mut Record<'_>,
-) -> After {
-    let timeouts = &down.listener.timeouts;
-    let is_websocket = request.plan.upgrade == Some(Upgrade::WebSocket);
-    let terms = Terms {
-        timer: &down.timer,
-        buffers: &request.worker.buffers,
-        idle: timeouts.tunnel_idle,
-        until_ms: down.timer.deadline_after(timeouts.tunnel),
-        websocket: is_websocket.then_some(&**request.worker),
-    };
-    let client = Party {
-        transport: &mut down.transport,
-        unread: down.input.take(),
-    };
-    let server = Party {
-        transport: &mut up.transport,
-        unread: response.input.take(),
-    };
-    let ended = tunnel(client, server, &terms, || {}).await;
-    outcome.bytes_in += ended.sent_up;
-    outcome.bytes_out += ended.sent_down;
-    outcome.reason = tcp::reason(&ended, true);
-    match ended.why {
-        // What it says to its close is heard, so that it does not see a cut.
-        Why::Drained => After::Linger,
-        _ => After::Close,
-    }
-}
-
 /// A backend's place for one request; whoever waits for one is woken when it is given back.
-pub(super) struct Held<'p> {
+#[derive(Debug)]
+pub(super) struct Held<P: Deref<Target = Pool>> {
     pub(super) claim: Claim,
     // Dropped after `claim`: fields go in their order.
-    _wake: Wake<'p>,
+    wake: Wake<P>,
 }
 
-impl<'p> Held<'p> {
-    pub(super) fn new(claim: Claim, pool: &'p Pool) -> Self {
-        let _wake = Wake(&pool.waiters);
-        Self { claim, _wake }
+impl<P: Deref<Target = Pool>> Held<P> {
+    pub(super) fn new(claim: Claim, pool: P) -> Self {
+        let wake = Wake(pool);
+        Self { claim, wake }
+    }
+
+    /// What is held is a place there.
+    pub(super) fn pool(&self) -> &P {
+        &self.wake.0
     }
 }
 
-struct Wake<'p>(&'p Waiters);
+impl Held<&Pool> {
+    /// The same place of `pool`, for longer than the exchange.
+    fn owned(self, pool: &Arc<Pool>) -> Held<Arc<Pool>> {
+        // Nothing is given back, so nobody is woken.
+        std::mem::forget(self.wake);
+        Held::new(self.claim, Arc::clone(pool))
+    }
+}
 
-impl Drop for Wake<'_> {
+#[derive(Debug)]
+struct Wake<P: Deref<Target = Pool>>(P);
+
+impl<P: Deref<Target = Pool>> Drop for Wake<P> {
     fn drop(&mut self) {
-        self.0.wake();
+        self.0.waiters.wake();
     }
 }
 
@@ -397,7 +392,7 @@ async fn pick<'s>(
     request: &Request<'s>,
     (tried, is_whole): (&[u64], bool),
     now: Instant,
-) -> Result<(Held<'s>, Instant), Reason> {
+) -> Result<(Held<&'s Pool>, Instant), Reason> {
     let pool = request.pool;
     let look = |now| {
         let claim = pool.core.pick(&Pick {
@@ -406,7 +401,7 @@ async fn pick<'s>(
             hash: request.plan.hash,
             tried,
         })?;
-        Ok((Held::new(claim, pool), now))
+        Ok((Held::new(claim, &**pool), now))
     };
     // Who came first is served first.
     let first = match pool.waiters.count() {
@@ -509,6 +504,8 @@ pub(super) fn unreached(reason: Reason) -> Option<Cause> {
         Reason::TlsFailed => Some(Cause::TlsFailed),
         Reason::Reset => Some(Cause::ResetBeforeResponse),
         Reason::PoolReuse => Some(Cause::PoolReuse),
+        Reason::DrainCut => Some(Cause::DrainCut),
+        Reason::Shutdown => Some(Cause::Shutdown),
         _ => None,
     }
 }

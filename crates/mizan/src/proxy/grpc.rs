@@ -76,7 +76,7 @@ pub(super) fn code_of(reason: Reason, status: u16) -> u32 {
         (_, 403) => code::PERMISSION_DENIED,
         (_, 404 | 405 | 501) => code::UNIMPLEMENTED,
         (_, 413 | 431) => code::RESOURCE_EXHAUSTED,
-        (_, 429 | 502 | 503) => code::UNAVAILABLE,
+        (_, 421 | 429 | 502 | 503) => code::UNAVAILABLE,
         (_, 499) => code::CANCELLED,
         _ => code::INTERNAL,
     }

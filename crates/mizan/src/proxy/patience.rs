@@ -107,6 +107,9 @@ impl Patience {
         request: &Request<'_>,
         look_again_ms: u64,
     ) -> Poll<Reason> {
+        if let Some(cut) = down.timer.is_cut() {
+            return Poll::Ready(cut.reason());
+        }
         let (request_ms, watch_ms) = (request.deadlines.request_ms, self.watch.deadline_ms());
         let fatal_ms = self.phase.0.min(request_ms).min(watch_ms);
         down.timer.set_at(fatal_ms.min(look_again_ms));

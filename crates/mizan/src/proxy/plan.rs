@@ -150,12 +150,6 @@ impl Plan {
 }
 
 impl Plan {
-    /// Gives back the room that its parts do not use.
-    pub(super) fn shrink(&mut self) {
-        self.head.shrink_to_fit();
-        self.logged.bytes.shrink_to_fit();
-    }
-
     /// The request's identifier; empty while it goes to no backend.
     pub(super) fn request_id(&self) -> &[u8] {
         self.head.get(self.request_id.clone()).unwrap_or_default()
@@ -263,6 +257,7 @@ fn decide_sound<'s>(
 /// What the backend is told of the client, and routes see of it.
 fn forwarding(down: &Downstream, trusted: bool) -> Forwarding<'_> {
     let tls = down.listener.tls.as_ref();
+    let identity = down.shown.as_ref().map(|shown| &shown.identity);
     Forwarding {
         peer: down.peer_text(),
         trusted,
@@ -271,7 +266,7 @@ fn forwarding(down: &Downstream, trusted: bool) -> Forwarding<'_> {
         reserved: &down.listener.reserved_headers,
         identity: tls
             .and_then(|tls| tls.client_auth.as_ref())
-            .map(|auth| (&auth.headers, down.identity.as_deref())),
+            .map(|auth| (&auth.headers, identity)),
         upgrade: None,
         random: (0, 0),
     }

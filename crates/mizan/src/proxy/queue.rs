@@ -34,6 +34,10 @@ pub(super) async fn wait<T>(
             if is_whole && let Some(reason) = watch.poll(cx, down, request.worker) {
                 return Poll::Ready(Some(reason));
             }
+            // The room of those that are cut is for nobody: see `cut::until`.
+            if down.timer.is_cut().is_some() {
+                return Poll::Pending;
+            }
             if waiting.poll_called(cx).is_ready() {
                 return Poll::Ready(None);
             }

@@ -1,6 +1,7 @@
 //! What is kept of a request that has ended: counters and a line of the access log.
 
 use super::connection::Downstream;
+use super::cut;
 use super::error::Reason;
 use super::grpc;
 use super::headers;
@@ -14,7 +15,7 @@ use crate::telemetry::access_log::AccessRecord;
 use crate::telemetry::metrics::{Finished, Place};
 use mizan_core::backend::Backend;
 use mizan_core::time::Instant;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +81,35 @@ pub(super) fn started(down: &Downstream, in_force: &InForce) {
         .started();
 }
 
+/// What is told of a request's head.
+pub(super) struct Asked<'p> {
+    pub(super) is_grpc: bool,
+    pub(super) version: Version,
+    /// The client's address under the trust rule.
+    pub(super) client: Option<IpAddr>,
+    pub(super) method: &'p [u8],
+    pub(super) host: &'p [u8],
+    pub(super) target: &'p [u8],
+    pub(super) request_id: &'p [u8],
+    pub(super) traceparent: &'p [u8],
+}
+
+impl<'p> Asked<'p> {
+    /// Looks through the head.
+    pub(super) fn of(plan: &'p Plan) -> Self {
+        Self {
+            is_grpc: plan.is_grpc,
+            version: plan.version,
+            client: plan.client,
+            method: plan.logged.method(),
+            host: plan.logged.host(),
+            target: plan.logged.target(),
+            request_id: plan.request_id(),
+            traceparent: headers::traceparent(&plan.head),
+        }
+    }
+}
+
 /// A request has ended.
 pub(super) fn finished(
     down: &Downstream,
@@ -88,6 +118,39 @@ pub(super) fn finished(
     plan: &Plan,
     outcome: &Record<'_>,
 ) {
+    let duration = count(down, in_force, outcome);
+    if plan.is_grpc {
+        count_grpc(in_force, outcome);
+    }
+    if in_force.snapshot.settings.access_log.is_some() {
+        log(
+            down,
+            worker,
+            in_force,
+            &Asked::of(plan),
+            (outcome, duration),
+        );
+    }
+}
+
+/// A request has ended that had become a tunnel.
+pub(super) fn upgraded_ended(
+    down: &Downstream,
+    worker: &Rc<Worker>,
+    in_force: &InForce,
+    asked: &Asked<'_>,
+    outcome: &Record<'_>,
+) {
+    let duration = count(down, in_force, outcome);
+    if asked.is_grpc {
+        count_grpc(in_force, outcome);
+    }
+    log(down, worker, in_force, asked, (outcome, duration));
+}
+
+/// Counts a request that has ended; how long it took.
+fn count(down: &Downstream, in_force: &InForce, outcome: &Record<'_>) -> Duration {
+    cut::count(in_force, outcome);
     let ended = outcome.ended.unwrap_or_else(clock::now);
     let duration = ended.saturating_since(outcome.started);
     in_force.series.finished(&Finished {
@@ -99,15 +162,28 @@ pub(super) fn finished(
         bytes_in: outcome.bytes_in,
         bytes_out: outcome.bytes_out,
     });
-    let grpc_status = grpc_status(plan, outcome);
-    if let (Some(code), true) = (grpc_status, plan.is_grpc && outcome.pool.is_some()) {
+    duration
+}
+
+fn count_grpc(in_force: &InForce, outcome: &Record<'_>) {
+    if outcome.pool.is_none() {
+        return;
+    }
+    if let Some(code) = grpc_status(true, outcome) {
         in_force.series.pool(outcome.place).grpc_ended(code);
     }
-    let Some(settings) = &in_force.snapshot.settings.access_log else {
-        return;
-    };
+}
+
+fn log(
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &InForce,
+    asked: &Asked<'_>,
+    (outcome, duration): (&Record<'_>, Duration),
+) {
     let mut logger = worker.access_log.borrow_mut();
-    let Some(logger) = logger.as_mut() else {
+    let (Some(settings), Some(logger)) = (&in_force.snapshot.settings.access_log, logger.as_mut())
+    else {
         return;
     };
     let backend = outcome.backend.as_deref();
@@ -115,19 +191,19 @@ pub(super) fn finished(
         &AccessRecord {
             wall: clock::wall(),
             listener: &down.listener.name,
-            client: plan
+            client: asked
                 .client
                 .map(|address| SocketAddr::new(address, down.peer().map_or(0, |peer| peer.port()))),
-            method: plan.logged.method(),
-            host: plan.logged.host(),
-            target: plan.logged.target(),
-            protocol: match plan.version {
+            method: asked.method,
+            host: asked.host,
+            target: asked.target,
+            protocol: match asked.version {
                 _ if down.http2 => "HTTP/2.0",
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
             },
             status: outcome.status,
-            grpc_status,
+            grpc_status: grpc_status(asked.is_grpc, outcome),
             reason: outcome.reason.map(Reason::code),
             detail: outcome.reason.and_then(Reason::detail),
             route: outcome.route.as_ref().map_or("", |route| &route.name),
@@ -139,8 +215,8 @@ pub(super) fn finished(
             bytes_out: outcome.bytes_out,
             duration,
             upstream: outcome.upstream,
-            request_id: plan.request_id(),
-            traceparent: headers::traceparent(&plan.head),
+            request_id: asked.request_id,
+            traceparent: asked.traceparent,
         },
         settings,
     );
@@ -148,9 +224,9 @@ pub(super) fn finished(
 
 /// How a call of gRPC has ended: by its backend's account, else by what cut it. A backend that answered in HTTP/1.1 has
 /// given none.
-fn grpc_status(plan: &Plan, outcome: &Record<'_>) -> Option<u32> {
+fn grpc_status(is_grpc: bool, outcome: &Record<'_>) -> Option<u32> {
     let cut = |reason: Reason| grpc::code_of(reason, reason.status());
-    let reason = outcome.reason.filter(|_| plan.is_grpc);
+    let reason = outcome.reason.filter(|_| is_grpc);
     outcome.grpc_status.or(reason.map(cut))
 }
 
@@ -169,6 +245,7 @@ pub(super) fn tunnel_ended(
         protocol: "tcp",
         bytes: (outcome.bytes_in, outcome.bytes_out),
     };
+    cut::count(in_force, outcome);
     handed_ended(&handed, worker, in_force, outcome);
 }
 

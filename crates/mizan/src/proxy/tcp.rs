@@ -4,17 +4,18 @@
 //! picks a pool by it. A connection counts as one request in flight from its start to its end; a backend that cannot be
 //! connected to has got nothing, so another is tried.
 
-use super::buffer::Buffer;
 use super::connection::Downstream;
+use super::cut;
 use super::error::Reason;
-use super::exchange;
+use super::exchange::{self, Standing};
 use super::forward::{self, Held, TRIES_MAX, Tried};
 use super::plan;
 use super::proxy_header;
 use super::record::{self, Record};
 use super::socket::HangUp;
 use super::transport::Transport;
-use super::tunnel::{Ended, Party, Terms, Why, tunnel};
+use super::trust::{self, Trust};
+use super::tunnel::{Directions, Ended, Terms, Why, tunnel};
 use super::upstream::{self, Over};
 use super::worker::{InForce, Worker};
 use crate::client_hello::{self, RECORDS_BYTES_MAX};
@@ -38,24 +39,38 @@ const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 /// Serves the connection to its end.
 pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
     let _in_flight = worker.in_flight();
-    let in_force = exchange::settle(&mut down.listener, worker).0;
+    let (in_force, standing) = exchange::settle(&mut down.listener, worker);
     record::started(down, &in_force);
     let mut outcome = Record::new(clock::now(), 0);
-    let name = match passthrough(down) {
-        Some(passthrough) if !passthrough.names.is_empty() => hello(down, worker).await,
-        _ => Ok(None),
+    let mut name = None;
+    let served = {
+        let doing = handed(down, (worker, &in_force, standing), &mut name, &mut outcome);
+        cut::until(&worker.wheel, std::pin::pin!(doing)).await
     };
-    let served = match &name {
-        Ok(name) => hand_through(down, (worker, &in_force), name.as_deref(), &mut outcome).await,
-        Err(reason) => Err(*reason),
-    };
+    let served = served.unwrap_or_else(|cut| Err(cut.reason()));
     if let Err(reason) = served {
         outcome.reason = Some(reason);
         outcome.bytes_in = down.input.as_ref().map_or(0, |input| input.len() as u64);
         refuse(down, reason).await;
     }
-    let name = name.ok().flatten().unwrap_or_default();
+    let name = name.unwrap_or_default();
     record::tunnel_ended(down, worker, &in_force, &name, &outcome);
+}
+
+/// Looks for the client's name where that decides, and hands its connection through.
+async fn handed<'s>(
+    down: &mut Downstream,
+    (worker, in_force, standing): (&'s Rc<Worker>, &'s InForce, Standing),
+    name: &mut Option<String>,
+    outcome: &mut Record<'s>,
+) -> Result<(), Reason> {
+    if trust::of_client(standing, down) == Trust::Broken {
+        return Err(Reason::ClientAuth);
+    }
+    if passthrough(down).is_some_and(|passthrough| !passthrough.names.is_empty()) {
+        *name = hello(down, worker).await?;
+    }
+    hand_through(down, (worker, in_force), name.as_deref(), outcome).await
 }
 
 fn passthrough(down: &Downstream) -> Option<&Passthrough> {
@@ -128,7 +143,7 @@ struct Connecting<'s> {
 /// A backend that took it.
 struct Reached<'s> {
     transport: Transport,
-    held: Held<'s>,
+    held: Held<&'s Pool>,
     connect: Duration,
     _open: OpenConnection,
 }
@@ -260,7 +275,7 @@ async fn pick<'s>(
     down: &mut Downstream,
     connecting: &Connecting<'s>,
     tried: &[u64],
-) -> Result<(Held<'s>, Instant), Reason> {
+) -> Result<(Held<&'s Pool>, Instant), Reason> {
     let pool = connecting.pool;
     let look = || {
         let now = clock::now();
@@ -270,7 +285,7 @@ async fn pick<'s>(
             hash: connecting.hash,
             tried,
         })?;
-        Ok((Held::new(claim, pool), now))
+        Ok((Held::new(claim, &**pool), now))
     };
     // Who came first is served first.
     let first = match pool.waiters.count() {
@@ -298,6 +313,10 @@ async fn wait<T>(
         down.timer
             .set_at(deadline_ms.min(down.timer.deadline_after(LOOK)));
         std::future::poll_fn(|cx| {
+            // The room of those that are cut is for nobody: see `cut::until`.
+            if down.timer.is_cut().is_some() {
+                return Poll::Pending;
+            }
             if waiting.poll_called(cx).is_ready() || down.timer.poll_expired(cx) {
                 Poll::Ready(())
             } else {
@@ -337,20 +356,13 @@ async fn move_bytes(
         until_ms: down.timer.deadline_after(timeouts.tunnel),
         websocket: None,
     };
-    let unread: Option<Buffer> = down.input.take();
-    let client = Party {
-        transport: &mut down.transport,
-        unread,
-    };
-    let server = Party {
-        transport: &mut reached.transport,
-        unread: None,
-    };
+    let mut directions = Directions::new(down.input.take(), None);
+    let transports = (&mut down.transport, &mut reached.transport);
     let success = Outcome::Success {
         latency: reached.connect,
     };
     let mut is_answered = false;
-    let ended = tunnel(client, server, &terms, || {
+    let ended = tunnel(&mut directions, transports, terms, || {
         is_answered = true;
         pool.core.observe(clock::now(), backend, success);
     })
@@ -365,7 +377,9 @@ async fn move_bytes(
         // A backend that takes connections and drops them without a word is fast, and no use to anyone.
         Why::ClosedByBackend | Why::BackendReset => Outcome::Failure(Failure::Reset),
         Why::ClosedByClient => success,
-        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained => Outcome::Aborted,
+        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained | Why::Cut(_) => {
+            Outcome::Aborted
+        }
     };
     if let Outcome::Failure(_) = observed {
         connecting.worker.upstreams.failed(pool, backend);
@@ -386,5 +400,6 @@ pub(super) fn reason(ended: &Ended, is_answered: bool) -> Option<Reason> {
         Why::ClientReset => Some(Reason::ClientGone),
         Why::Idle => Some(Reason::TunnelIdle),
         Why::TooLong => Some(Reason::TunnelTimeout),
+        Why::Cut(cut) => Some(cut.reason()),
     }
 }

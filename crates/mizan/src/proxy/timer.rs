@@ -4,6 +4,7 @@
 //! an entry lies in the wheel once, and when its slot comes up it is looked at, and laid further back if its
 //! deadline has moved. Deadlines are met within two ticks of 50 ms.
 
+use super::cut::Cut;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -22,6 +23,7 @@ pub(super) struct Wheel {
     /// Coarse now in ms; advanced by [`Wheel::advance`] alone.
     now: Cell<u64>,
     slots: RefCell<Vec<Vec<Rc<Entry>>>>,
+    cut: Cell<Option<Cut>>,
 }
 
 #[derive(Debug)]
@@ -33,11 +35,24 @@ struct Entry {
     waker: RefCell<Option<Waker>>,
 }
 
+impl Entry {
+    fn is_waited_for(&self) -> bool {
+        self.waker.borrow().is_some()
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
 impl Wheel {
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self {
             now: Cell::new(0),
             slots: RefCell::new((0..SLOTS).map(|_| Vec::new()).collect()),
+            cut: Cell::new(None),
         })
     }
 
@@ -59,13 +74,11 @@ impl Wheel {
                 }
                 entry.lies_at.set(NEVER);
                 let deadline = entry.deadline.get();
-                if deadline == NEVER {
+                if deadline == NEVER && !entry.is_waited_for() {
                     continue;
                 }
                 if deadline <= now {
-                    if let Some(waker) = entry.waker.borrow().as_ref() {
-                        waker.wake_by_ref();
-                    }
+                    entry.wake();
                 } else {
                     self.lay(&entry, deadline);
                 }
@@ -73,9 +86,22 @@ impl Wheel {
         }
     }
 
+    /// Tells whoever waits that all is to end.
+    pub(super) fn cut(&self, cut: Cut) {
+        self.cut.set(Some(cut));
+        for entry in self.slots.borrow().iter().flatten() {
+            entry.wake();
+        }
+    }
+
+    /// Whether all is to end.
+    pub(super) fn is_cut(&self) -> Option<Cut> {
+        self.cut.get()
+    }
+
     fn lay(&self, entry: &Rc<Entry>, deadline: u64) {
         let furthest = self.now.get() + (SLOTS - 1) * TICK_MS;
-        let at = (deadline.div_ceil(TICK_MS) * TICK_MS)
+        let at = (deadline.min(furthest).div_ceil(TICK_MS) * TICK_MS)
             .clamp(self.now.get() + TICK_MS, furthest / TICK_MS * TICK_MS);
         entry.lies_at.set(at);
         self.slots.borrow_mut()[(at / TICK_MS % SLOTS) as usize].push(Rc::clone(entry));
@@ -134,6 +160,11 @@ impl Timer {
         self.entry.deadline.get() <= self.wheel.now_ms()
     }
 
+    /// See [`Wheel::is_cut`].
+    pub(super) fn is_cut(&self) -> Option<Cut> {
+        self.wheel.is_cut()
+    }
+
     /// Whether it has run out; if not, `cx` is woken when it does.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
         if self.is_expired() {
@@ -145,6 +176,10 @@ impl Timer {
             .is_some_and(|waker| waker.will_wake(cx.waker()))
         {
             *waker = Some(cx.waker().clone());
+        }
+        // One that never runs out lies there, too, for [`Wheel::cut`] to find.
+        if self.entry.lies_at.get() == NEVER {
+            self.wheel.lay(&self.entry, NEVER);
         }
         false
     }
@@ -221,6 +256,24 @@ mod tests {
         assert!((31_000..=31_200).contains(&woken_at(&wheel, &timer, 80_000).expect("fires")));
         timer.set_at(NEVER);
         assert_eq!(woken_at(&wheel, &timer, 200_000), None);
+    }
+
+    #[test]
+    fn a_cut_wakes_whoever_waits_also_who_waits_without_end() {
+        let wheel = Wheel::new();
+        let timers: Vec<_> = (0..2).map(|_| Timer::new(&wheel)).collect();
+        timers[0].set(Duration::from_secs(75));
+        let count = Arc::new(Count(AtomicU32::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        for timer in &timers {
+            assert!(!timer.poll_expired(&Context::from_waker(&waker)));
+        }
+        // Longer than a turn of the wheel.
+        wheel.advance(60_000);
+        assert_eq!((count.0.load(Ordering::Relaxed), wheel.is_cut()), (0, None));
+        wheel.cut(Cut::Deadline);
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        assert_eq!(timers[1].is_cut(), Some(Cut::Deadline));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::buffer::BufferPool;
 use super::connection;
+use super::cut::{self, Cut};
 use super::listen::{self, Accepted, OpenCount};
 use super::timer::{TICK, Wheel};
 use super::udp;
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::futures::Notified;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Of a drain's deadline, the part in which connections are ended one by one: the rest is for their last words.
@@ -116,8 +118,8 @@ pub enum Message {
     Serve(Accepted),
     /// Answered when the worker uses the snapshot in force for new requests.
     Refresh(oneshot::Sender<()>),
-    /// Ends at once, whatever is in flight.
-    Stop,
+    /// Ends, and cuts what is in flight.
+    Stop(Cut),
 }
 
 /// A snapshot in force with what a worker derives from it.
@@ -205,6 +207,10 @@ impl Worker {
         );
     }
 
+    pub(super) fn has_in_flight(&self) -> bool {
+        self.shared.in_flight[self.index].0.load(Ordering::Relaxed) > 0
+    }
+
     /// A connection has ended.
     pub(super) fn closed(&self) {
         self.shared.connections[self.index]
@@ -234,14 +240,10 @@ impl Worker {
         }
     }
 
-    /// Ready once the drain has closed the listeners.
-    pub(super) async fn drain_begun(&self) {
-        let mut begun = std::pin::pin!(self.drain_begun.notified());
-        // From here on it is woken, so nothing is missed between the look and the wait.
-        begun.as_mut().enable();
-        if !self.is_closing() {
-            begun.await;
-        }
+    /// Ready soon after the drain has closed the listeners, if it was looked at before: after that look
+    /// [`Worker::is_closing`] says whether that was too late.
+    pub(super) fn drain_told(&self) -> Notified<'_> {
+        self.drain_begun.notified()
     }
 
     /// When something that a drain ends is to end, in ms of the wheel: at random within what is left of most of the
@@ -314,7 +316,8 @@ async fn drive(worker: Rc<Worker>, mut mailbox: mpsc::UnboundedReceiver<Message>
         tokio::select! {
             _ = tick.tick() => worker.tick(clock::now().saturating_since(origin).as_millis() as u64),
             message = mailbox.recv() => match message {
-                None | Some(Message::Stop) => return,
+                None => return,
+                Some(Message::Stop(why)) => return cut::all(&worker, why).await,
                 Some(message) => worker.handle(message),
             },
         }
@@ -351,7 +354,7 @@ impl Worker {
                 self.in_force();
                 let _ = done.send(());
             }
-            Message::Stop => {}
+            Message::Stop(_) => {}
         }
     }
 }

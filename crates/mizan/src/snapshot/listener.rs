@@ -211,6 +211,8 @@ impl Passthrough {
     /// wildcard, else the one for everyone.
     pub fn pool(&self, server_name: Option<&str>) -> Option<&Arc<str>> {
         let wanted = server_name.unwrap_or_default();
+        // RFC 6066 §3 leaves out the dot of the root, some clients do not.
+        let wanted = wanted.strip_suffix('.').unwrap_or(wanted);
         let below = |wildcard: &str| {
             let rest = wanted.strip_suffix(wildcard);
             rest.is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
@@ -332,6 +334,11 @@ mod tests {
             (Some("example"), "rest"),
             (Some(".example"), "rest"),
             (Some("other.test"), "rest"),
+            // With its root, as in a zone file.
+            (Some("a.b.example."), "exact"),
+            (Some("x.b.example."), "long"),
+            (Some("b.example.."), "rest"),
+            (Some("."), "rest"),
             (None, "rest"),
         ] {
             assert_eq!(

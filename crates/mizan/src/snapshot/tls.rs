@@ -7,6 +7,7 @@ pub use certificates::{Certificate, CertificateChoice, KeyChoice};
 use mizan_core::backend::Address;
 use rustls::pki_types::ServerName;
 use rustls::server::ProducesTickets;
+use rustls::server::danger::ClientCertVerifier;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct ServerTls {
     pub strict_sni: bool,
     /// Whether clients show certificates; `None`: they are not asked.
     pub client_auth: Option<ClientAuth>,
+    /// Whom they are believed by; there where they are asked.
+    pub client_trust: Option<ClientTrust>,
     /// The value of `Strict-Transport-Security` (RFC 6797 §6.1) in every answer; `None`: none is added.
     pub hsts: Option<String>,
     /// What encrypts session tickets; `None`: no resumption.
@@ -42,6 +45,16 @@ pub struct Tickets {
     /// Encrypts and decrypts.
     pub producer: Arc<dyn ProducesTickets>,
     /// Of the settings of tickets and of client authentication, and their files.
+    pub made_of: MadeOf,
+}
+
+/// Which certificates of clients are believed.
+#[derive(Clone, Debug)]
+pub struct ClientTrust {
+    /// Checks one against roots and revocation lists: at the handshake, and anew for a connection whose handshake was
+    /// made before a reload that changed them.
+    pub verifier: Arc<dyn ClientCertVerifier>,
+    /// Of the settings of client authentication and their files.
     pub made_of: MadeOf,
 }
 

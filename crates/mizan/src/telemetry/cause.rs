@@ -33,7 +33,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// Why a request reached nothing. A backend's own 5xx, a client that went away and a probe's 503 are not here.
+    /// Why a request reached nothing, or was cut where it stood because Mizan ended. A backend's own 5xx, a client that went away and a probe's 503 are not here.
     Cause {
         /// No backend could be picked.
         NoBackend = "no_backend",

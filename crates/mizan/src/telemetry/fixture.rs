@@ -115,6 +115,7 @@ pub(crate) fn server_tls(names: &[&str], not_after: i64) -> ServerTls {
         }],
         strict_sni: false,
         client_auth: None,
+        client_trust: None,
         hsts: None,
         tickets: None,
         made_of: [0; 32],

@@ -5,7 +5,9 @@
 //! a test waits until what it is about has happened, up to a deadline that only a failure reaches.
 
 mod certificates;
+mod client_auth;
 mod commands;
+mod cut;
 mod drain;
 mod edges;
 mod faults;

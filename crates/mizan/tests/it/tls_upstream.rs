@@ -81,7 +81,7 @@ fn a_backend_that_is_not_who_it_should_be_gets_no_request() {
     let plain = Backend::healthy("plain");
     let text = config("", "", &[plain.address()]);
     let roots = scene.authority.roots_file();
-    let tls = format!("[pool.api.tls]\nroots = {roots:?}\nhandshake_timeout = \"200ms\"\n");
+    let tls = format!("[pool.api.tls]\nroots = {roots:?}\nhandshake_timeout = \"1s\"\n");
     expect_failed(&Mizan::start(&(text + &tls)));
 }
 
@@ -228,7 +228,7 @@ fn a_handshake_that_stalls_is_given_up_and_tried_elsewhere() {
         &[address, scene.front.address],
     );
     let roots = scene.authority.roots_file();
-    let tls = format!("[pool.api.tls]\nroots = {roots:?}\nhandshake_timeout = \"200ms\"\n");
+    let tls = format!("[pool.api.tls]\nroots = {roots:?}\nhandshake_timeout = \"1s\"\n");
     let mizan = Mizan::start(&(text + &tls));
     for _ in 0..4 {
         assert_eq!(mizan.client().post("/", b"hello").status, 200);

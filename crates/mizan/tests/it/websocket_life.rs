@@ -292,6 +292,78 @@ fn websockets_count_as_in_flight() {
 }
 
 #[test]
+fn the_line_of_an_upgrade_is_whole_though_its_route_and_pool_are_gone() {
+    let backend = changing("Upgrade: x-raw\r\n");
+    let log = "[log]\naccess = \"{dir}/access.log\"\n";
+    let pool = pool_of("", &[backend.address()]);
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\nname = \"chat\"\npool = \"api\"\n{pool}{log}"
+    ));
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let asked = asking("x-raw").replace("/up", "/up?of=it");
+    let asked = asked.replace(
+        "\r\n\r\n",
+        &format!("\r\ntraceparent: {traceparent}\r\n\r\n"),
+    );
+    let mut client = mizan.client();
+    client.send(format!("{asked}ab"));
+    assert_eq!(client.read_head().word(1), "101");
+    assert_eq!(client.read_exactly(5), b"early");
+    mizan.write_config(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\nrespond = {{ status = 200, body = \"new\" }}\n{log}"
+    ));
+    let reloaded = mizan.command(&["reload"]);
+    assert!(reloaded.status.success(), "{reloaded:?}");
+    assert_eq!(mizan.get("/").text(), "new");
+    client.send("c");
+    client.finish_sending();
+    assert_eq!(client.read_to_end(), (b"cba".to_vec(), Ok(())));
+    let line = line(&mizan, 2);
+    let head = String::from_utf8(backend.heard()[0].clone()).expect("text");
+    let id = line["request_id"].as_str().expect("an identifier");
+    assert!(id.len() == 32 && head.contains(id), "{id}, {head}");
+    for (key, expected) in [
+        ("method", "GET"),
+        ("host", "a.example"),
+        ("target", "/up?-"),
+        ("protocol", "HTTP/1.1"),
+        ("route", "chat"),
+        ("pool", "api"),
+        ("backend", &backend.address().to_string()),
+        ("traceparent", traceparent),
+    ] {
+        assert_eq!(line[key], expected, "{line}");
+    }
+    let client = line["client"].as_str().expect("an address");
+    assert!(client.starts_with("127.0.0.1:") && !client.ends_with(":0"));
+    assert_eq!((&line["status"], &line["tries"]), (&101.into(), &1.into()));
+    assert_eq!(line["bytes_in"], asked.len() + 3);
+    let bytes_out = line["bytes_out"].as_u64().expect("a number");
+    assert!(bytes_out > 8 + 50, "{bytes_out}: its head, too");
+    assert!(line["upstream_ms"].as_f64() <= line["duration_ms"].as_f64());
+}
+
+#[test]
+fn who_waits_for_a_websocket_s_place_gets_it_when_that_ends() {
+    let heard = Heard::default();
+    let backend = echo(&heard);
+    let address = backend.address();
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\npool = \"api\"\n[pool.api]\n\
+         backends = [{{ address = \"{address}\", in_flight_max = 1 }}]\nqueue = {{ timeout = \"30s\", requests_max = 1 }}\n"
+    ));
+    let first = WebSocket::open(mizan.address(), "a.example", "/echo", b"");
+    let mut second = mizan.client();
+    second.send(upgrade("a.example", "/echo"));
+    eventually(PATIENCE, "the second waits", || {
+        mizan.metric("mizan_pool_queued", "pool=\"api\"") == 1.0
+    });
+    assert_eq!(backend.connections(), 1);
+    drop(first);
+    assert_eq!(second.read_head().word(1), "101");
+}
+
+#[test]
 fn an_operator_s_drain_waits_for_websockets_and_cuts_none() {
     let heard = Heard::default();
     let backends = [echo(&heard), echo(&heard)];

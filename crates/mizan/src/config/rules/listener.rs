@@ -70,6 +70,17 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
             }
         }
         limits(cx, listener, &at);
+        without_http2(cx, listener, &at);
+    }
+}
+
+/// Limits on what is not spoken. Of other kinds of listeners they are told with all that only HTTP has.
+fn without_http2(cx: &mut Cx<'_>, listener: &Listener, at: &At<'_>) {
+    let limits_at = at.key("http2_limits");
+    if listener.kind == ListenerKind::Http && !listener.http2 && cx.is_set(&limits_at) {
+        let message = "`http2_limits` has no effect with `http2 = false`";
+        let help = "leave one of them out";
+        cx.warn(&limits_at, "no_effect", message, help);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Seen;
 use crate::config::report::Cx;
-use crate::config::schema::{BackendEntry, File, Health, Policy, Pool, Protocol};
+use crate::config::schema::{BackendEntry, File, Health, ListenerKind, Policy, Pool, Protocol};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::Bind;
@@ -26,8 +26,15 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         .filter_map(|bind| tcp(&bind.value))
         .collect();
     let pools = At::ROOT.key("pool");
+    let by_routes = super::tcp::pools_of_routes(file);
+    let unread = super::tcp::pools(file, &[ListenerKind::Tcp, ListenerKind::Udp]);
     for (name, pool) in &file.pool {
         let at = pools.key(name);
+        // Where no request is read, all that is about requests is told at once.
+        let gets_requests = by_routes.contains(name.as_str()) || !unread.contains(name.as_str());
+        if gets_requests && !cx.is_partial(&at) {
+            connections(cx, pool, &at);
+        }
         policy(cx, pool, &at);
         backends(cx, pool, &own, &at);
         let limits = &pool.http2_limits;
@@ -38,6 +45,30 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
             grpc_probe(cx, pool, health, &at);
         }
         numbers(cx, pool, &at);
+    }
+}
+
+/// Tells what is said of connections that this pool does not have.
+fn connections(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+    let limits_at = at.key("http2_limits");
+    if pool.protocol == Protocol::Http1 && cx.is_set(&limits_at) {
+        let message = "`http2_limits` has no effect: this pool speaks HTTP/1.1";
+        let help = "`protocol = \"http2\"`, or `\"auto\"` over TLS; else leave it out";
+        cx.warn(&limits_at, "no_effect", message, help);
+    }
+    let keepalive = at.key("keepalive");
+    let (idle_timeout, idle_max) = (keepalive.key("idle_timeout"), keepalive.key("idle_max"));
+    if pool.proxy_protocol.is_some() {
+        for at in [idle_timeout, idle_max] {
+            if cx.is_set(&at) {
+                let message = "no effect with `proxy_protocol`: a connection that is one client's is not kept";
+                cx.warn(&at, "no_effect", message, "leave one of them out");
+            }
+        }
+    } else if pool.protocol == Protocol::Http2 && cx.is_set(&idle_max) {
+        let message = "`idle_max` has no effect with `protocol = \"http2\"`: requests share connections, and none is put by";
+        let help = "leave it out; `idle_timeout` says how long one without requests is kept";
+        cx.warn(&idle_max, "no_effect", message, help);
     }
 }
 

@@ -180,6 +180,7 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
             "rewrite",
             "timeouts",
             "body_max",
+            "grpc_web",
         ];
         for key in only_forwarding
             .into_iter()

@@ -27,7 +27,7 @@ pub(super) const HTTP_ONLY: [&str; 12] = [
 pub(super) const HTTP_TIMEOUTS: [&str; 4] = ["body", "send", "idle", "half_close"];
 
 /// Keys of a pool that mean nothing where no request is read, table and key.
-pub(super) const POOL_HTTP_ONLY: [(&str, &str); 10] = [
+pub(super) const POOL_HTTP_ONLY: [(&str, &str); 12] = [
     ("timeouts", "response_header"),
     ("timeouts", "response_idle"),
     ("timeouts", "per_try"),
@@ -38,6 +38,9 @@ pub(super) const POOL_HTTP_ONLY: [(&str, &str); 10] = [
     ("retry", "buffer_max"),
     ("keepalive", "idle_timeout"),
     ("keepalive", "idle_max"),
+    // A further try draws on no budget where nothing has reached a backend.
+    ("retry", "budget"),
+    ("retry", "budget_min_per_second"),
 ];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
@@ -70,7 +73,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 }
 
 /// The pools that listeners of these kinds name.
-pub(super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f str> {
+pub(in super::super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f str> {
     let listeners = file.listener.iter();
     let of_kind = listeners.filter(|listener| kinds.contains(&listener.kind));
     of_kind
@@ -82,7 +85,7 @@ pub(super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTreeSet<&'f 
 }
 
 /// The pools that routes name.
-pub(super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
+pub(in super::super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
     file.route.iter().flat_map(pools_of_route).collect()
 }
 
@@ -126,7 +129,8 @@ fn tcp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
             cx.error_with(&names_at, "empty", "`names` names nobody", help);
         }
         for_each(&sni.names, &names_at, |name, at| {
-            names.once(cx, at, "server name", &name.text.to_ascii_lowercase());
+            let root = name.text.strip_suffix('.').unwrap_or(&name.text);
+            names.once(cx, at, "server name", &root.to_ascii_lowercase());
         });
         if let Some(pool) = &sni.pool {
             known_pool(cx, file, pool, &at.key("pool"));

@@ -14,13 +14,11 @@ const CONNECTIONS_ONLY: [&str; 3] = ["connections_max", "connections_per_address
 const CONNECTION_TIMEOUTS: [&str; 3] = ["header", "tunnel_idle", "tunnel"];
 
 /// Keys of a pool that mean nothing where a datagram is sent once and at once, beside those of HTTP.
-const POOL_CONNECTIONS_ONLY: [(&str, &str); 8] = [
+const POOL_CONNECTIONS_ONLY: [(&str, &str); 6] = [
     ("timeouts", "connect"),
     ("retry", "tries_max"),
     ("retry", "backoff"),
     ("retry", "backoff_max"),
-    ("retry", "budget"),
-    ("retry", "budget_min_per_second"),
     ("queue", "requests_max"),
     ("queue", "timeout"),
 ];

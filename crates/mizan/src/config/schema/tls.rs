@@ -62,7 +62,7 @@ pub(in super::super) struct CertificateFiles {
     pub(in super::super) cert: Option<String>,
     /// PEM file of its private key: PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub(in super::super) key: Option<String>,
-    /// DER file of an OCSP response, which is sent along.
+    /// DER file of an OCSP response, which is sent along unless it has expired when it is read.
     pub(in super::super) ocsp: Option<String>,
 }
 

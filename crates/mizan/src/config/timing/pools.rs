@@ -6,6 +6,7 @@ use super::rules::tries;
 use super::sides::{
     Must, Side, in_pool, on, show_thousandths, shown, shown_floor, thousandths, unset,
 };
+use super::traffic::Traffic;
 use crate::config::schema::{BackendEntry, File, Health, Pool};
 use crate::config::text::BackendAddress;
 use std::time::Duration;
@@ -133,16 +134,28 @@ pub(super) fn keepalive<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fo
     )
 }
 
-/// T15: all tries end before whoever asked has gone.
-pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Found<'f> {
-    let sides = in_pool(
-        "T15",
-        name,
-        ["timeouts", "request"],
-        "retries for clients that have left (a storm of 504)",
-    );
+/// T15: all tries end before whoever asked has gone. A connection that is handed through is no request: only to reach a
+/// backend is timed.
+pub(super) fn outer_timeout<'f>(
+    file: &'f File,
+    name: &'f str,
+    pool: &'f Pool,
+    traffic: Traffic,
+) -> Found<'f> {
+    let has_requests = traffic == Traffic::Requests;
+    let (key, prevents) = match has_requests {
+        true => (
+            "request",
+            "retries for clients that have left (a storm of 504)",
+        ),
+        false => ("connect", "tries for clients that have left"),
+    };
+    let sides = in_pool("T15", name, ["timeouts", key], prevents);
     let tries = pool.retry.tries_max;
-    let words = ("connect × tries_max + request", "outer_timeout");
+    let words = match has_requests {
+        true => ("connect × tries_max + request", "outer_timeout"),
+        false => ("connect × tries_max", "outer_timeout"),
+    };
     let Some(outer) = file.expect.outer_timeout.as_ref().map(|time| time.value.0) else {
         return sides.not_checked(
             words.0,
@@ -151,9 +164,12 @@ pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -
             unset("expect.outer_timeout"),
         );
     };
-    let (Some(connect), Some(request)) = (on(&pool.timeouts.connect), on(&pool.timeouts.request))
-    else {
-        let which = if on(&pool.timeouts.request).is_none() {
+    let request = match has_requests {
+        true => on(&pool.timeouts.request),
+        false => Some(Duration::ZERO),
+    };
+    let (Some(connect), Some(request)) = (on(&pool.timeouts.connect), request) else {
+        let which = if request.is_none() {
             "request"
         } else {
             "connect"
@@ -165,16 +181,17 @@ pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -
             format!("the `{which}` time-out is off"),
         );
     };
-    let needed = connect * tries + request;
-    let left = format!(
-        "connect {} × tries_max {tries} + request {} = {}",
-        shown(connect),
-        shown(request),
-        shown(needed)
-    );
-    let most = outer.saturating_sub(connect * tries);
-    let mend = if most.is_zero() {
-        "shorten `timeouts.connect` or lower `retry.tries_max`".to_owned()
+    let reach = Reach::of(pool, connect);
+    let needed = reach.time * tries + request;
+    let plus = match has_requests {
+        true => format!(" + request {}", shown(request)),
+        false => String::new(),
+    };
+    let (each, all) = (&reach.text, shown(needed));
+    let left = format!("{each} × tries_max {tries}{plus} = {all}");
+    let most = outer.saturating_sub(reach.time * tries);
+    let mend = if most.is_zero() || !has_requests {
+        format!("shorten {} or lower `retry.tries_max`", reach.keys)
     } else {
         format!("set `timeouts.request = \"{}\"`", shown_floor(most))
     };
@@ -184,6 +201,36 @@ pub(super) fn outer_timeout<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -
         Side::time(format!("outer_timeout {}", shown(outer)), outer),
         mend,
     )
+}
+
+/// What it may take to reach one backend.
+struct Reach {
+    text: String,
+    time: Duration,
+    /// Where it is said.
+    keys: &'static str,
+}
+
+impl Reach {
+    fn of(pool: &Pool, connect: Duration) -> Self {
+        let Some(tls) = &pool.tls else {
+            return Self {
+                text: format!("connect {}", shown(connect)),
+                time: connect,
+                keys: "`timeouts.connect`",
+            };
+        };
+        let handshake = tls.handshake_timeout.value.0;
+        Self {
+            text: format!(
+                "(connect {} + handshake {})",
+                shown(connect),
+                shown(handshake)
+            ),
+            time: connect + handshake,
+            keys: "`timeouts.connect`, `tls.handshake_timeout`",
+        }
+    }
 }
 
 /// T16: a try ends before the request does.

@@ -4,7 +4,8 @@
 use super::Found;
 use super::pools;
 use super::sides::{Must, Side, Sides, on, process, shown, shown_floor, unset};
-use crate::config::schema::{File, ListenerKind, Route};
+use super::traffic::{Traffic, Traffics, keeps_connections};
+use crate::config::schema::{File, Listener, ListenerKind, Route};
 use crate::config::text::{Text, Time};
 use crate::config::tree::Step;
 use std::time::Duration;
@@ -17,33 +18,38 @@ const STOP_SLACK: Duration = Duration::from_secs(5);
 
 /// All relations of `file`.
 pub(super) fn all(file: &File) -> Vec<Found<'_>> {
+    let traffics = Traffics::of(file);
     let mut found = vec![outer_probe(file)];
     for (name, pool) in &file.pool {
         if let Some(health) = &pool.health {
             found.extend(pools::probes(name, health));
         }
     }
-    found.extend([stop_grace(file), longest_request(file)]);
-    found.extend(
-        file.pool
-            .iter()
-            .map(|(name, pool)| pools::keepalive(file, name, pool)),
-    );
-    found.extend(
-        file.listener
-            .iter()
-            .enumerate()
+    found.push(stop_grace(file));
+    let gets_requests = |name: &String| traffics.to(name) == Traffic::Requests;
+    if file.pool.is_empty() || file.pool.keys().any(gets_requests) {
+        found.push(longest_request(file, &traffics));
+    }
+    for (index, listener) in file.listener.iter().enumerate() {
+        match listener.kind {
             // Where TCP is handed through, no connection idles between requests.
-            .filter(|(_, listener)| listener.kind == ListenerKind::Http)
-            .map(|(index, _)| outer_idle(file, index)),
-    );
+            ListenerKind::Http => found.push(outer_idle(file, index)),
+            ListenerKind::Tcp => found.push(longest_tunnel(file, index)),
+            ListenerKind::Udp => {}
+        }
+    }
     for (name, pool) in &file.pool {
-        found.extend([
-            pools::outer_timeout(file, name, pool),
-            pools::per_try(name, pool),
-            pools::retry_share(name, pool),
-            pools::headroom(file, name, pool),
-        ]);
+        let traffic = traffics.to(name);
+        if traffic == Traffic::Requests {
+            found.extend([pools::per_try(name, pool), pools::retry_share(name, pool)]);
+            if keeps_connections(pool) {
+                found.push(pools::keepalive(file, name, pool));
+            }
+        }
+        if traffic != Traffic::Datagrams {
+            found.push(pools::outer_timeout(file, name, pool, traffic));
+        }
+        found.push(pools::headroom(file, name, pool));
     }
     found.extend(
         file.route
@@ -138,7 +144,7 @@ fn stop_grace(file: &File) -> Found<'_> {
 }
 
 /// T6: no request may take longer than the drain waits.
-fn longest_request(file: &File) -> Found<'_> {
+fn longest_request<'f>(file: &'f File, traffics: &Traffics<'_>) -> Found<'f> {
     let mut sides = process(
         "T6",
         ["drain", "deadline"],
@@ -146,7 +152,9 @@ fn longest_request(file: &File) -> Found<'_> {
     );
     let deadline = file.drain.deadline.value.0;
     let right = format!("drain deadline {}", shown(deadline));
-    let pools = file.pool.iter().map(|(name, pool)| {
+    let pools = file.pool.iter();
+    let pools = pools.filter(|(name, _)| traffics.to(name) == Traffic::Requests);
+    let pools = pools.map(|(name, pool)| {
         (
             format!("pool {name}"),
             on(&pool.timeouts.request),
@@ -196,26 +204,53 @@ fn longest_request(file: &File) -> Found<'_> {
     }
 }
 
-/// T8: the same one level up: what stands before Mizan gives up first.
-fn outer_idle(file: &File, index: usize) -> Found<'_> {
+/// T6 of connections that are handed through. Of HTTP's own tunnels a drain closes WebSockets by itself.
+fn longest_tunnel(file: &File, index: usize) -> Found<'_> {
     let listener = &file.listener[index];
+    let mut sides = process(
+        "T6",
+        ["drain", "deadline"],
+        "connections that are cut by the drain",
+    );
+    sides.subject = subject(listener);
+    sides.otherwise = of_listener(index, "tunnel");
+    let deadline = file.drain.deadline.value.0;
+    let right = format!("drain deadline {}", shown(deadline));
+    let Some(tunnel) = on(&listener.timeouts.tunnel) else {
+        let reason = "`timeouts.tunnel` is off".to_owned();
+        return sides.not_checked("tunnel time-out", Must::AtMost, &right, reason);
+    };
+    let left = Side::time(format!("tunnel time-out {}", shown(tunnel)), tunnel);
+    let mend = format!("set `drain.deadline = \"{}\"`", shown(tunnel));
+    sides.times(left, Must::AtMost, Side::time(right, deadline), mend)
+}
+
+fn subject(listener: &Listener) -> String {
     let name = listener
         .name
         .as_deref()
         .or(listener.bind.as_ref().map(|bind| bind.text.as_str()))
         .unwrap_or_default();
-    let steps = vec![
-        Step::Key("listener"),
-        Step::Index(index),
-        Step::Key("timeouts"),
-        Step::Key("idle"),
-    ];
+    format!("listener {name}")
+}
+
+/// A time-out of a listener.
+fn of_listener(index: usize, key: &str) -> Vec<Step<'_>> {
+    let list = [Step::Key("listener"), Step::Index(index)];
+    list.into_iter()
+        .chain(["timeouts", key].map(Step::Key))
+        .collect()
+}
+
+/// T8: the same one level up: what stands before Mizan gives up first.
+fn outer_idle(file: &File, index: usize) -> Found<'_> {
+    let listener = &file.listener[index];
     let prevents =
         "requests of the outer balancer on connections that Mizan is closing (sporadic 502)";
     let sides = Sides {
         id: "T8",
-        subject: format!("listener {name}"),
-        steps,
+        subject: subject(listener),
+        steps: of_listener(index, "idle"),
         otherwise: Vec::new(),
         prevents,
     };

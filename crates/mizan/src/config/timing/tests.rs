@@ -470,3 +470,83 @@ fn overlapping_probes_are_refused_and_the_rest_is_warned_about() {
         ]
     );
 }
+
+/// `lb.toml` with a listener that hands TCP through to the pool `raw`, one of datagrams, and nothing else.
+fn handed_through(listener: &str, pool: &str) -> String {
+    format!(
+        "drain = {{ deadline = \"30s\" }}\n[expect]\nouter_timeout = \"10s\"\nbackend_keepalive = \"2s\"\n\
+         [[listener]]\nname = \"raw\"\nbind = \"0.0.0.0:8000\"\nkind = \"tcp\"\npool = \"raw\"\n{listener}\n\
+         [[listener]]\nbind = \"0.0.0.0:8000\"\nkind = \"udp\"\npool = \"dns\"\n\
+         [pool.raw]\nbackends = [\"10.0.0.1:80\"]\n{pool}\n[pool.dns]\nbackends = [\"10.0.0.2:53\"]\n"
+    )
+}
+
+/// Those about requests, connections and datagrams.
+fn of_traffic(text: &str) -> Vec<(&'static str, String, Verdict)> {
+    let about = ["T6", "T7", "T15", "T16"];
+    checked(text)
+        .into_iter()
+        .filter(|relation| about.contains(&relation.id))
+        .map(|relation| (relation.id, relation.subject, relation.verdict))
+        .collect()
+}
+
+#[test]
+fn where_no_request_is_read_only_what_is_about_connections_is_checked() {
+    let found = of_traffic(&handed_through("", ""));
+    let expected = [
+        ("T6", "listener raw".to_owned(), Verdict::NotChecked),
+        ("T15", "pool raw".to_owned(), Verdict::Pass),
+    ];
+    assert_eq!(found, expected);
+    // A route makes it one of requests as well.
+    let shared = handed_through("", "")
+        + "[[listener]]\nbind = \"0.0.0.0:8001\"\n[[route]]\npool = \"raw\"\n";
+    let ids: Vec<_> = of_traffic(&shared).into_iter().map(|one| one.0).collect();
+    assert_eq!(ids, ["T6", "T6", "T7", "T15", "T16", "T16"]);
+}
+
+#[test]
+fn a_tunnel_that_may_outlast_the_drain_is_told() {
+    for (tunnel, verdict) in [("30s", Verdict::Pass), ("31s", Verdict::Fail)] {
+        let text = handed_through(&format!("timeouts = {{ tunnel = \"{tunnel}\" }}"), "");
+        let found = checked(&text).into_iter().find(|one| one.id == "T6");
+        let found = found.expect("it is there");
+        assert_eq!((found.verdict, &*found.path), (verdict, "drain.deadline"));
+        let mend = (verdict == Verdict::Fail).then(|| "set `drain.deadline = \"31s\"`".to_owned());
+        assert_eq!(found.mend, mend);
+    }
+}
+
+#[test]
+fn a_handshake_with_a_backend_is_part_of_each_try() {
+    let tls = "[pool.raw.tls]\nverify = false\nhandshake_timeout = \"3s\"";
+    let found = checked(&handed_through("", tls));
+    let found = found.into_iter().find(|one| one.id == "T15");
+    let found = found.expect("it is there");
+    assert_eq!(found.verdict, Verdict::Fail);
+    assert_eq!(
+        found.left,
+        "(connect 1s + handshake 3s) × tries_max 3 = 12s"
+    );
+    let text = SOUND.text() + "[pool.api.tls]\nverify = false\nhandshake_timeout = \"1s\"\n";
+    assert_eq!(failed(&text), ["T15"], "3 s more are too much");
+}
+
+#[test]
+fn of_connections_that_are_never_kept_no_idle_time_is_checked() {
+    for (key, value) in [
+        ("keepalive", "{ idle_max = 0 }"),
+        ("keepalive", "{ idle_timeout = \"0s\" }"),
+        ("proxy_protocol", "\"v2\""),
+    ] {
+        let mut numbers = SOUND;
+        numbers.backend_keepalive = 500;
+        let text = numbers.text();
+        let text = match key {
+            "keepalive" => text.replace("{ idle_timeout = \"4000ms\" }", value),
+            _ => format!("{text}{key} = {value}\n"),
+        };
+        assert_eq!(failed(&text), [""; 0], "{key} = {value}");
+    }
+}

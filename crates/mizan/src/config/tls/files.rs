@@ -1,7 +1,7 @@
 //! What stands in the files: chains, keys, roots, revocation lists.
 
 use super::Made;
-use crate::certificate::{Facts, KeyKind};
+use crate::certificate::{Facts, KeyKind, Staple, list_holds_until};
 use crate::config::load::Content;
 use crate::config::report::Cx;
 use crate::config::tree::At;
@@ -305,7 +305,10 @@ pub(super) fn revocation_lists(
     let found: Result<Vec<_>, _> =
         CertificateRevocationListDer::pem_slice_iter(&content.bytes).collect();
     match found {
-        Ok(lists) if !lists.is_empty() => Some(lists),
+        Ok(lists) if !lists.is_empty() => {
+            list_dates(cx, at, &lists);
+            Some(lists)
+        }
         Ok(_) => {
             let message = format!("`{}` holds no revocation list", content.path.display());
             cx.error_with(
@@ -324,15 +327,45 @@ pub(super) fn revocation_lists(
     }
 }
 
-/// An OCSP response, as it is sent to clients.
-pub(super) fn ocsp(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Vec<u8>> {
+/// Tells lists whose successor is overdue: they still count, but know nothing of what was revoked since.
+fn list_dates(cx: &mut Cx<'_>, at: &At<'_>, lists: &[CertificateRevocationListDer<'_>]) {
+    let now = cx.read_at();
+    for (number, list) in lists.iter().enumerate() {
+        let Ok(Some(until)) = list_holds_until(list) else {
+            continue;
+        };
+        if until < now {
+            let message = format!(
+                "revocation list {} of this file was to be replaced on {}: certificates that were revoked since are believed",
+                number + 1,
+                day(until)
+            );
+            cx.warn(at, "expired", message, "fetch the issuer's next list");
+        }
+    }
+}
+
+/// An OCSP response as it is sent to clients, or `Some(None)`: it is not, for they would refuse it. `None`: it is none.
+pub(super) fn ocsp(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Option<Vec<u8>>> {
     let content = cx.content(at)?;
     made.and(&content.bytes);
-    if content.bytes.first() == Some(&0x30) {
-        return Some(content.bytes);
-    }
-    let message = format!("`{}` holds no OCSP response in DER", content.path.display());
-    let help = "`openssl ocsp -respout FILE` writes one";
-    cx.error_with(at, "bad_certificate", message, help);
-    None
+    let Some(staple) = Staple::read(&content.bytes) else {
+        let message = format!("`{}` holds no OCSP response in DER", content.path.display());
+        let help = "`openssl ocsp -respout FILE` writes one";
+        cx.error_with(at, "bad_certificate", message, help);
+        return None;
+    };
+    let now = cx.read_at();
+    let problem = match staple {
+        Staple::Until(Some(until)) if until < now => {
+            format!("this OCSP response has expired on {}", day(until))
+        }
+        Staple::Until(_) => return Some(Some(content.bytes)),
+        Staple::Unsuccessful => {
+            "the responder gave no account of the certificate in this OCSP response".to_owned()
+        }
+    };
+    let message = format!("{problem}: it is not sent");
+    cx.warn(at, "expired", message, "fetch the responder's next one");
+    Some(None)
 }

@@ -8,8 +8,8 @@ use crate::config::report::Cx;
 use crate::config::schema::{self, ClientAuth, Group, Hsts, ListenerTls, TicketChoice, TlsVersion};
 use crate::config::tree::At;
 use crate::snapshot::{
-    self, Certificate, CertificateChoice, ClientAuthMode, IdentityHeaders, KeyChoice, ServerTls,
-    Tickets,
+    self, Certificate, CertificateChoice, ClientAuthMode, ClientTrust, IdentityHeaders, KeyChoice,
+    ServerTls, Tickets,
 };
 use rustls::crypto::aws_lc_rs::{Ticketer, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
@@ -50,6 +50,10 @@ pub(super) fn compile(
     made.and(&auth_digest);
     let tickets = tickets(cx, from, at, &auth_digest, before, &mut made);
     let (pairs, verifier, tickets) = (pairs?, verifier?, tickets?);
+    let client_trust = verifier.clone().map(|verifier| ClientTrust {
+        verifier,
+        made_of: auth_digest,
+    });
     let parts = Parts {
         choice: choice(&pairs, from.strict_sni, &provider),
         provider,
@@ -65,6 +69,7 @@ pub(super) fn compile(
         certificates: pairs.iter().map(summary).collect(),
         strict_sni: from.strict_sni,
         client_auth: from.client_auth.as_ref().map(client_auth),
+        client_trust,
         hsts: from.hsts.as_ref().map(hsts),
         tickets,
         made_of: made.digest(),
@@ -106,11 +111,12 @@ fn certificates(
         let at = list.index(index);
         let pair = files::pair(cx, &at, provider, made);
         let ocsp = match &files.ocsp {
-            Some(_) => files::ocsp(cx, &at.key("ocsp"), made).map(Some),
+            Some(_) => files::ocsp(cx, &at.key("ocsp"), made),
             None => Some(None),
         };
         if let (Some(mut pair), Some(ocsp)) = (pair, ocsp) {
-            made.and(&[u8::from(pair.is_current)]);
+            // Both change with the time, though no file does.
+            made.and(&[u8::from(pair.is_current), u8::from(ocsp.is_some())]);
             pair.certified.ocsp = ocsp;
             pairs.push(pair);
         }

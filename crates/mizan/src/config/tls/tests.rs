@@ -1,6 +1,7 @@
 //! From files to handshakes. Keys and certificates are made anew for each test.
 
 mod clients;
+mod freshness;
 mod hello;
 mod pki;
 mod refused;

@@ -2,7 +2,9 @@
 
 use super::super::connection::{Client, Downstream};
 use super::super::error::Reason;
-use super::super::exchange;
+use super::super::exchange::{self, Standing};
+use super::super::trust::{self, Trust};
+use super::super::upgrade;
 use super::super::worker::Worker;
 use super::convert;
 use super::inflow::{self, Inflow};
@@ -22,6 +24,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -156,8 +159,15 @@ impl Life {
         if is_idle && self.is_ending {
             return true;
         }
-        let (_, is_gone) = exchange::settle(&mut client.listener, worker);
-        if is_idle || is_gone || worker.is_closing() || now_ms >= self.old_at_ms {
+        let before = Arc::clone(&client.listener);
+        let (_, standing) = exchange::settle(&mut client.listener, worker);
+        let trust = trust::of(standing, client.shown.as_deref(), &client.listener);
+        let is_over = standing == Standing::Gone || trust != Trust::Holds;
+        if is_over {
+            // Those of its streams that still come are to see what has changed.
+            client.listener = before;
+        }
+        if is_idle || is_over || worker.is_closing() || now_ms >= self.old_at_ms {
             self.end(connection);
             // It is said when the connection is looked at the next time.
             cx.waker().wake_by_ref();
@@ -229,7 +239,14 @@ fn spawn(
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         match written {
-            Ok(()) => exchange::one(&mut down, &worker).await,
+            Ok(()) => {
+                if let Some(upgraded) = exchange::one(&mut down, &worker).await {
+                    // A task of its own: this one's room is an exchange's.
+                    tokio::task::spawn_local(async move {
+                        upgrade::serve(&mut down, &worker, upgraded).await;
+                    });
+                }
+            }
             Err(error) => exchange::refuse_one(&mut down, &worker, Reason::Head(error)).await,
         }
     });

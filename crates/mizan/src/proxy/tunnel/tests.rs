@@ -10,6 +10,7 @@ struct World {
     backend: TcpStream,
     down: Transport,
     up: Transport,
+    directions: Directions,
     wheel: Rc<Wheel>,
     timer: Timer,
     buffers: Rc<BufferPool>,
@@ -31,6 +32,7 @@ impl World {
             backend,
             down: Transport::Plain(Socket::Tcp(down)),
             up: Transport::Plain(Socket::Tcp(up)),
+            directions: Directions::new(None, None),
             timer: Timer::new(&wheel),
             wheel,
             buffers: Rc::default(),
@@ -53,14 +55,8 @@ impl World {
             until_ms: 60_000,
             websocket: None,
         };
-        let (down, up) = (&mut self.down, &mut self.up);
-        let tunnel = async move {
-            let party = |transport| Party {
-                transport,
-                unread: None,
-            };
-            tunnel(party(down), party(up), &terms, || {}).await
-        };
+        let transports = (&mut self.down, &mut self.up);
+        let tunnel = tunnel(&mut self.directions, transports, terms, || {});
         (tunnel, &mut self.client, &mut self.backend, &self.wheel)
     }
 }
@@ -120,20 +116,13 @@ async fn an_answer_is_passed_on_though_its_backend_takes_no_more() {
         until_ms: u64::MAX,
         websocket: None,
     };
-    let (down_party, up_party) = (
-        Party {
-            transport: &mut down,
-            unread: Some(question),
-        },
-        Party {
-            transport: &mut up,
-            unread: None,
-        },
-    );
+    let mut directions = Directions::new(Some(question), None);
     let mut answers = 0;
     let mut answer = vec![0; sent.len()];
     let (ended, read) = both(
-        tunnel(down_party, up_party, &terms, || answers += 1),
+        tunnel(&mut directions, (&mut down, &mut up), terms, || {
+            answers += 1
+        }),
         client.read_exact(&mut answer),
     )
     .await;
@@ -243,15 +232,8 @@ async fn what_is_no_tcp_is_copied_however_much_it_is() {
         until_ms: u64::MAX,
         websocket: None,
     };
-    let down_party = Party {
-        transport: &mut down,
-        unread: None,
-    };
-    let up_party = Party {
-        transport: &mut up,
-        unread: None,
-    };
-    let tunnel = tunnel(down_party, up_party, &terms, || {});
+    let mut directions = Directions::new(None, None);
+    let tunnel = tunnel(&mut directions, (&mut down, &mut up), terms, || {});
     let (ended, ()) = both(tunnel, async {
         let sent: Vec<u8> = (0..LENGTH).map(|at| (at * 7 / 3) as u8).collect();
         let mut read = vec![0; LENGTH];

@@ -72,8 +72,8 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "mizan_certificate_expiry_timestamp_seconds",
         kind: Kind::Gauge,
-        labels: &["listener", "certificate", "name"],
-        help: "Until when a certificate of the listener holds, since the Unix epoch; by its number and its first name.",
+        labels: &["listener"],
+        help: "Until when all certificates of the listener hold, since the Unix epoch; `mizan check` names each.",
         write: certificates,
     },
     Family {
@@ -311,7 +311,7 @@ pub const FAMILIES: &[Family] = &[
         name: "mizan_unreached_total",
         kind: Kind::Counter,
         labels: POOL_VERSION_CAUSE,
-        help: "Requests that reached nothing.",
+        help: "Requests that reached nothing, or were cut where they stood when Mizan ended.",
         write: |scrape, samples| {
             pool_causes(
                 scrape,
@@ -393,10 +393,8 @@ fn listener(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&ListenerCells
 fn certificates(scrape: &Scrape<'_>, samples: &mut Samples) {
     for listener in &scrape.snapshot.listeners {
         let shown = listener.tls.iter().flat_map(|tls| &tls.certificates);
-        for (index, certificate) in shown.enumerate() {
-            let name = certificate.names.first().map_or("", String::as_str);
-            let number = (index + 1).to_string();
-            samples.sample(&[&listener.name, &number, name], certificate.not_after);
+        if let Some(first) = shown.map(|certificate| certificate.not_after).min() {
+            samples.sample(&[&listener.name], first);
         }
     }
 }

@@ -34,16 +34,8 @@ fn the_text_is_the_committed_one() {
 #[test]
 fn metrics_are_sorted_and_named_by_the_rules() {
     assert!(FAMILIES.is_sorted_by(|one, two| one.name < two.name));
-    const LABELS: [&str; 9] = [
-        "listener",
-        "route",
-        "pool",
-        "backend",
-        "version",
-        "cause",
-        "code",
-        "certificate",
-        "name",
+    const LABELS: [&str; 7] = [
+        "listener", "route", "pool", "backend", "version", "cause", "code",
     ];
     for family in FAMILIES {
         assert!(family.name.starts_with("mizan_"), "{}", family.name);
@@ -78,13 +70,13 @@ fn label_values_are_escaped() {
 }
 
 #[test]
-fn a_certificate_is_told_with_its_end() {
+fn the_end_of_the_first_certificate_that_ends_is_told() {
     let mut snapshot = fixture::snapshot(&["web", "tls"], &[], &[]);
     let mut listener = (*snapshot.listeners[1]).clone();
-    listener.tls = Some(Arc::new(fixture::server_tls(
-        &["a.example", "b.example"],
-        1_900_000_000,
-    )));
+    let mut tls = fixture::server_tls(&["a.example", "b.example"], 1_900_000_000);
+    let sooner = fixture::server_tls(&["c.example"], 1_800_000_000);
+    tls.certificates.extend(sooner.certificates);
+    listener.tls = Some(Arc::new(tls));
     snapshot.listeners[1] = Arc::new(listener);
     let metrics = Metrics::new(1, Duration::ZERO);
     let text = render(&metrics, &snapshot, Instant::default());
@@ -94,8 +86,6 @@ fn a_certificate_is_told_with_its_end() {
         .collect();
     assert_eq!(
         lines,
-        [
-            "mizan_certificate_expiry_timestamp_seconds{listener=\"tls\",certificate=\"1\",name=\"a.example\"} 1900000000"
-        ]
+        ["mizan_certificate_expiry_timestamp_seconds{listener=\"tls\"} 1800000000"]
     );
 }

@@ -43,6 +43,16 @@ impl Wish {
     }
 }
 
+/// An OCSP response whose next one is due at that time, such as `20400101000000Z`. Its signature is not looked at.
+pub(super) fn staple(until: &str) -> Vec<u8> {
+    const NEXT: &[u8] = b"20261207185642Z";
+    let mut bytes = include_bytes!("../../../certificate/freshness/response.der").to_vec();
+    let at = bytes.windows(NEXT.len()).position(|part| part == NEXT);
+    let at = at.expect("the response says when the next one is due");
+    bytes[at..at + NEXT.len()].copy_from_slice(until.as_bytes());
+    bytes
+}
+
 impl Pki {
     /// With `ca.pem`.
     pub(super) fn new() -> Self {
@@ -109,6 +119,11 @@ impl Pki {
 
     /// Writes `crl.pem`, which revokes the certificates with those numbers.
     pub(super) fn revoke(&self, serials: &[u64]) {
+        self.revoke_until(serials, 2050);
+    }
+
+    /// The same, to be replaced at the beginning of that year.
+    pub(super) fn revoke_until(&self, serials: &[u64], year: i32) {
         let revoked = serials.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: date_time_ymd(2021, 1, 1),
@@ -117,7 +132,7 @@ impl Pki {
         });
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2021, 1, 1),
-            next_update: date_time_ymd(2050, 1, 1),
+            next_update: date_time_ymd(year, 1, 1),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: revoked.collect(),

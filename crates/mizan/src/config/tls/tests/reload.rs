@@ -1,7 +1,7 @@
 //! What a reload keeps, and what it must not keep.
 
 use super::hello::{client, server, shake};
-use super::pki::{Pki, Wish};
+use super::pki::{Pki, Wish, staple};
 use super::{TODAY, clean, compiled, listener, pool, read};
 use crate::config::Watch;
 use crate::snapshot::Snapshot;
@@ -117,7 +117,7 @@ fn a_bad_new_certificate_refuses_the_configuration() {
 fn the_watcher_sees_a_change_of_each_file() {
     let pki = with_one();
     pki.write("tickets.key", "11".repeat(32));
-    pki.write("a.ocsp", [0x30, 0]);
+    pki.write("a.ocsp", staple("20400101000000Z"));
     pki.revoke(&[]);
     let files = "certificates = [{ cert = \"a.pem\", key = \"a.key\", ocsp = \"a.ocsp\" }]\ntickets = { file = \"tickets.key\" }\nclient_auth = { roots = \"ca.pem\", crl = \"crl.pem\" }";
     pki.issue("own", Wish::of(&["own.example"]));
