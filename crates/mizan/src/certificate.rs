@@ -12,7 +12,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate, X509Name};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate, X509Name, X509Version};
 use x509_parser::public_key::PublicKey;
 
 /// SHA-256.
@@ -87,6 +87,8 @@ pub struct Facts {
     pub issuer: String,
     /// Whether subject and issuer are one.
     pub is_self_issued: bool,
+    /// Whether it may sign others (RFC 5280 §4.2.1.9); one of a version before 3 does not say, and may.
+    pub is_authority: bool,
     /// SHA-256 of its public key (SPKI), which a pin names.
     pub key_pin: Digest,
 }
@@ -114,6 +116,7 @@ impl Facts {
             subject: name_text(certificate.subject()),
             issuer: name_text(certificate.issuer()),
             is_self_issued: certificate.subject().as_raw() == certificate.issuer().as_raw(),
+            is_authority: certificate.is_ca() || certificate.version() != X509Version::V3,
             key_pin: sha256(certificate.public_key().raw),
         })
     }

@@ -46,8 +46,12 @@ fn with_certificates() -> &'static Path {
         ] {
             let key = KeyPair::generate_for(kind).expect("a key");
             let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            let certificate =
-                CertificateParams::new(names).and_then(|params| params.self_signed(&key));
+            let certificate = CertificateParams::new(names).and_then(|mut params| {
+                if name.ends_with("-ca") {
+                    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+                }
+                params.self_signed(&key)
+            });
             let pem = certificate.expect("a certificate").pem();
             std::fs::write(certs.join(format!("{name}.pem")), pem).expect("written");
             std::fs::write(certs.join(format!("{name}.key")), key.serialize_pem())
@@ -150,7 +154,7 @@ impl RequestView for Get<'_> {
     fn query(&self) -> Option<&[u8]> {
         None
     }
-    fn header(&self, _: &str) -> Option<&[u8]> {
+    fn header(&self, _: &str) -> Option<std::borrow::Cow<'_, [u8]>> {
         None
     }
     fn client(&self) -> Option<IpAddr> {

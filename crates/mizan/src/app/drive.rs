@@ -111,7 +111,12 @@ fn stop(parts: &Parts, drain: &mut Drain) -> Cut {
             });
             drain.begin(clock::now());
             parts.control.set_phase(Phase::Draining);
-            tracing::info!(window = ?settings.window, deadline = ?settings.deadline, "draining: a second signal ends at once");
+            let seconds = |time: Duration| time.as_secs_f64();
+            tracing::info!(
+                window_seconds = seconds(settings.window),
+                deadline_seconds = seconds(settings.deadline),
+                "draining: a second signal ends at once"
+            );
             Cut::Deadline
         }
         Phase::Draining | Phase::Stopping => {

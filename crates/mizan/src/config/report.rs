@@ -208,6 +208,22 @@ impl Cx<'_> {
         }
     }
 
+    /// Whether the file was refused that value.
+    pub(super) fn is_refused(&self, at: &At<'_>) -> bool {
+        self.tree.find(&at.steps()).is_some_and(|node| node.refused)
+    }
+
+    /// Whether a table of that name stands under a key that was refused as unknown: `[pools.NAME]`.
+    pub(super) fn is_under_slip(&self, name: &str) -> bool {
+        let Value::Table(root) = &self.tree.value else {
+            return false;
+        };
+        root.values().any(|entry| match &entry.node.value {
+            Value::Table(table) => entry.node.refused && table.contains_key(name),
+            _ => false,
+        })
+    }
+
     /// Length of a list as the file has it, refused elements included.
     pub(super) fn list_len(&self, at: &At<'_>) -> Option<usize> {
         match &self.tree.find(&at.steps())?.value {

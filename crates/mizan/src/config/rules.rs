@@ -4,6 +4,7 @@ mod edits;
 mod listener;
 mod pool;
 mod route;
+mod seen;
 mod tcp;
 mod tls;
 mod udp;
@@ -32,6 +33,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     udp::check(cx, file);
     route::check(cx, file);
     tls::check(cx, file);
+    seen::check(cx, file);
     let objects = file.route.len() + file.pool.len();
     if objects > OBJECTS_MAX {
         let message = format!(
@@ -105,6 +107,9 @@ fn own_addresses(cx: &mut Cx<'_>, file: &File) {
         else {
             continue;
         };
+        if cx.is_refused(&list.index(index).key("kind")) {
+            continue;
+        }
         let taken = own
             .iter()
             .find(|(_, own, _)| own.is_some_and(|own| overlap(own, *address)));

@@ -20,7 +20,8 @@ pub(super) use route::{
 };
 
 pub(super) use tls::{
-    ClientAuth, ClientAuthMode, Group, Hsts, ListenerTls, PoolTls, TicketChoice, TlsVersion,
+    ClientAuth, ClientAuthMode, Group, Hsts, IdentityHeaders, ListenerTls, PoolTls, TicketChoice,
+    TlsVersion,
 };
 
 use super::text::{BindOrOff, LogChoice, SocketOrOff, Text, Time};
@@ -74,7 +75,7 @@ pub(super) struct File {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Admin {
-    /// Path of its Unix socket (mode 0600), or `off`; unset: `/run/mizan/admin.sock`, or
+    /// Absolute path of its Unix socket (mode 0600), or `off`; unset: `/run/mizan/admin.sock`, or
     /// `$XDG_RUNTIME_DIR/mizan/admin.sock` where `/run/mizan` is not there. Read at start only.
     pub(super) socket: Option<Text<SocketOrOff>>,
     /// Additional TCP address; loopback only, and with a `token` only. Read at start only.
@@ -105,8 +106,8 @@ impl Default for ReadOnlyBind {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Log {
-    /// Where the access log (one JSON object a line) goes: `off`, `stdout`, a file, `syslog` (`/dev/log`) or
-    /// `syslog:/path`, as `local0.info`.
+    /// Where the access log (one JSON object a line) goes: `off`, `stdout`, a file by its absolute path, `syslog`
+    /// (`/dev/log`) or `syslog:/path`, as `local0.info`.
     pub(super) access: Text<LogChoice>,
     /// Whether query strings are logged.
     pub(super) query: bool,

@@ -37,7 +37,10 @@ impl<'s> Checker<'s, '_, '_> {
                 None
             }
         };
-        node.refused = out.is_none();
+        node.refused = match (&out, &node.value) {
+            (Some(Json::String(meant)), Value::String(text)) => meant != text,
+            (out, _) => out.is_none(),
+        };
         out
     }
 
@@ -56,8 +59,7 @@ impl<'s> Checker<'s, '_, '_> {
             }
             Value::String(text) => {
                 let text = text.clone();
-                self.string(node, &text, schema, at)
-                    .then_some(Json::String(text))
+                self.string(node, &text, schema, at).map(Json::String)
             }
             Value::Integer(number) => {
                 let number = *number;
@@ -163,11 +165,11 @@ impl<'s> Checker<'s, '_, '_> {
         at: &At<'_>,
     ) -> Option<&'s str> {
         let properties = self.get(schema, "properties").and_then(Json::as_object)?;
-        // A key that is there already is not what was meant.
+        // A key that is there already is not what was meant, unless it may stand again.
         let known: Vec<&'s str> = properties
-            .keys()
-            .map(String::as_str)
-            .filter(|name| !present.iter().any(|key| key == name))
+            .iter()
+            .filter(|(name, schema)| !present.contains(name) || self.may_repeat(schema))
+            .map(|(name, _)| name.as_str())
             .collect();
         let holds_it = |schema: &'s Json| {
             self.get(schema, "properties")
@@ -181,7 +183,7 @@ impl<'s> Checker<'s, '_, '_> {
         let shown = meant.map(str::to_owned).or(inner);
         let help = shown.is_none().then(|| {
             let all: Vec<&str> = properties.keys().map(String::as_str).collect();
-            suggest::limit_help(key, &all).map_or_else(
+            suggest::elsewhere(key, &all).map_or_else(
                 || format!("known keys here: {}", listed(&all)),
                 str::to_owned,
             )
@@ -198,16 +200,29 @@ impl<'s> Checker<'s, '_, '_> {
         meant
     }
 
-    fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> bool {
+    /// Whether a key may head several tables: `[[route]]`, `[pool.NAME]`.
+    fn may_repeat(&self, schema: &'s Json) -> bool {
+        let of_tables = |items| self.kind(items) == "object";
+        let is_named = |others: &Json| others.is_object();
+        self.get(schema, "items").is_some_and(of_tables)
+            || self
+                .get(schema, "additionalProperties")
+                .is_some_and(is_named)
+    }
+
+    /// The text as later passes get it. In place of a word that is wrong they get the one that is meant: what
+    /// contradicts another word than that was not said.
+    fn string(&mut self, node: &Node, text: &str, schema: &'s Json, at: &At<'_>) -> Option<String> {
         let words = self.words(schema);
         if !words.is_empty() {
             if words.contains(&text) {
-                return true;
+                return Some(text.to_owned());
             }
             let key = at.to_string();
             let key = key.rsplit('.').next().unwrap_or_default();
             let message = format!("`{}` is no {key}", text.escape_debug());
-            let message = did_you_mean(message, suggest::meant_value(text, &words));
+            let meant = suggest::meant_value(text, &words);
+            let message = did_you_mean(message, meant);
             self.error(
                 node,
                 at,
@@ -215,14 +230,14 @@ impl<'s> Checker<'s, '_, '_> {
                 message,
                 Some(format!("one of {}", listed(&words))),
             );
-            return false;
+            return meant.map(str::to_owned);
         }
         let Some(format) = self
             .get(schema, "format")
             .and_then(Json::as_str)
             .and_then(format_named)
         else {
-            return true;
+            return Some(text.to_owned());
         };
         let problem = (format.check)(text)
             .err()
@@ -233,9 +248,9 @@ impl<'s> Checker<'s, '_, '_> {
         });
         if let Some((code, message)) = problem {
             self.error(node, at, code, message, None);
-            return false;
+            return None;
         }
-        true
+        Some(text.to_owned())
     }
 
     /// Bounds of durations and sizes.
@@ -391,8 +406,29 @@ impl<'s> Checker<'s, '_, '_> {
             _ => node.kind().to_owned(),
         };
         let message = format!("expected {}, found {found}", self.expected(schema));
+        did_you_mean(message, self.meant(node, schema))
+    }
+
+    /// A value of the wrong type, as it is meant.
+    fn meant(&self, node: &Node, schema: &'s Json) -> Option<String> {
+        if let Some(choices) = self.get(schema, "anyOf").and_then(Json::as_array) {
+            return choices.iter().find_map(|choice| self.meant(node, choice));
+        }
         let format = self.get(schema, "format").and_then(Json::as_str);
-        let meant = match (&node.value, self.kind(schema)) {
+        let has_word = |word| self.words(schema).contains(&word);
+        match (&node.value, self.kind(schema)) {
+            // `proxy_protocol = 2`
+            (Value::Boolean(true) | Value::Integer(2), "string") if has_word("v2") => {
+                Some("\"v2\"".to_owned())
+            }
+            (Value::Integer(1), "string") if has_word("v1") => Some("\"v1\"".to_owned()),
+            (Value::Boolean(true), "object") => self.as_required(schema),
+            // `respond = 204`
+            (Value::Integer(number), "object") => {
+                let properties = self.get(schema, "properties")?;
+                let has_status = properties.get("status").is_some();
+                has_status.then(|| format!("{{ status = {number} }}"))
+            }
             (Value::Integer(number), "string") => match format {
                 Some("duration") => Some(format!("\"{number}s\"")),
                 Some("size" | "size_or_unlimited") => Some(format!("\"{number}B\"")),
@@ -406,12 +442,18 @@ impl<'s> Checker<'s, '_, '_> {
                 "false" | "no" | "off" => Some("false".to_owned()),
                 _ => None,
             },
-            (Value::String(text), "array") => Some(format!("[{text:?}]")),
+            (Value::String(text), "array") => Some(self.as_list(text, schema)),
             (Value::String(text), "object") => self.as_table(text, schema),
-            (Value::Boolean(false), "object") => None,
             _ => None,
-        };
-        did_you_mean(message, meant)
+        }
+    }
+
+    /// `proxy_protocol = true`: a table with what it needs.
+    fn as_required(&self, schema: &'s Json) -> Option<String> {
+        let required = self.get(schema, "required").and_then(Json::as_array)?;
+        let names = required.iter().filter_map(Json::as_str);
+        let pairs: Vec<String> = names.map(|name| format!("{name} = …")).collect();
+        (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
     }
 
     /// `health = "/healthz"` and `health = "tcp"`: the table that is meant by its most telling value.
@@ -424,6 +466,21 @@ impl<'s> Checker<'s, '_, '_> {
             (_, true) => Some(format!("{{ {text} = true }}")),
             (false, false) => None,
         }
+    }
+
+    /// `sni = "www.example.org"`: a list of what it wants, with the text in the first place.
+    fn as_list(&self, text: &str, schema: &'s Json) -> String {
+        let items = self.get(schema, "items");
+        let required = items.and_then(|items| self.get(items, "required"));
+        let Some(required) = required.and_then(Json::as_array) else {
+            return format!("[{text:?}]");
+        };
+        let values = std::iter::once(format!("{text:?}")).chain(std::iter::repeat("…".to_owned()));
+        let pairs = required.iter().filter_map(Json::as_str).zip(values);
+        let pairs: Vec<String> = pairs
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
+        format!("[{{ {} }}]", pairs.join(", "))
     }
 
     /// Whether a pool has a key of that name.
@@ -489,6 +546,9 @@ fn header_help(node: &Node, at: &At<'_>, code: &str) -> Option<String> {
             Some(format!(
                 "write `[{pool}]`, with one bracket: a name stands once"
             ))
+        }
+        ("wrong_type", grpc, Value::Boolean(true)) if grpc.ends_with(".health.grpc") => {
+            Some("`grpc = \"\"` asks for the server as a whole, a name for one service".to_owned())
         }
         ("wrong_type", "pool", Value::Array(_)) => {
             Some("write `[pool.NAME]`: pools are tables by name".to_owned())

@@ -21,7 +21,7 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// Words that other proxies use for a key of this file format.
-const MEANT: [(&str, &str); 52] = [
+const MEANT: [(&str, &str); 55] = [
     ("addr", "address"),
     ("addr", "bind"),
     ("address", "bind"),
@@ -31,6 +31,9 @@ const MEANT: [(&str, &str); 52] = [
     ("cluster", "pool"),
     ("connect_timeout", "connect"),
     ("connections_max", "in_flight_max"),
+    ("connections_per_ip_max", "connections_per_address_max"),
+    ("max_connections_per_ip", "connections_per_address_max"),
+    ("max_conns_per_ip", "connections_per_address_max"),
     ("domain", "host"),
     ("domains", "host"),
     ("endpoint", "address"),
@@ -77,18 +80,32 @@ const MEANT: [(&str, &str); 52] = [
 ];
 
 /// Words that other proxies use for a value of this file format.
-const MEANT_VALUES: [(&str, &str); 14] = [
+const MEANT_VALUES: [(&str, &str); 28] = [
+    ("1.1", "http1"),
+    ("2", "http2"),
+    ("alpn", "auto"),
+    ("datagram", "udp"),
+    ("dtls", "udp"),
     ("ewma", "peak_ewma"),
+    ("grpc", "http2"),
+    ("h1", "http1"),
+    ("h2", "http2"),
+    ("h2c", "http2"),
     ("hash", "consistent_hash"),
+    ("http/1", "http1"),
+    ("http/1.1", "http1"),
+    ("http/2", "http2"),
     ("ip_hash", "consistent_hash"),
     ("least_conn", "least_connections"),
     ("least_request", "least_connections"),
     ("least_time", "least_response_time"),
     ("leastconn", "least_connections"),
     ("p2c", "power_of_two"),
+    ("quic", "udp"),
     ("ring_hash", "consistent_hash"),
     ("rr", "round_robin"),
     ("source", "consistent_hash"),
+    ("stream", "tcp"),
     ("uri", "consistent_hash"),
     ("weighted", "weighted_round_robin"),
     ("wrr", "weighted_round_robin"),
@@ -100,11 +117,33 @@ pub(super) fn meant_value<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> 
 }
 
 /// What to use in a pool in place of a limit on connections: with HTTP/1.1 a connection in use is a request.
-pub(super) fn limit_help(key: &str, known: &[&str]) -> Option<&'static str> {
+fn limit_help(key: &str, known: &[&str]) -> Option<&'static str> {
     let is_limit = ["connections_max", "max_connections", "max_conns", "maxconn"].contains(&key);
     (is_limit && known.contains(&"backends") && known.contains(&"keepalive")).then_some(
         "`in_flight_max` of a backend bounds its connections in use, `keepalive.idle_max` those that idle",
     )
+}
+
+/// Where a key stands that is known, but not in a table with the keys `known`.
+pub(super) fn elsewhere(key: &str, known: &[&str]) -> Option<&'static str> {
+    let of_listener = [
+        "tunnel",
+        "tunnel_idle",
+        "session_idle",
+        "idle",
+        "header",
+        "body",
+        "send",
+    ];
+    match key {
+        "tls" if known.contains(&"listener") => Some(
+            "`[listener.tls]` below a `[[listener]]` is for its clients, `[pool.NAME.tls]` for a pool's backends",
+        ),
+        _ if of_listener.contains(&key) && known.contains(&"per_try") => {
+            Some("it is a time-out of the client's side: `[listener.timeouts]`")
+        }
+        _ => limit_help(key, known),
+    }
 }
 
 /// The key of `known` that is meant by `key`: a slip of the pen, or another proxy's word.
@@ -114,7 +153,9 @@ pub(super) fn meant_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The first of `known` that another proxy calls `word`.
 fn translated<'a>(word: &str, meant: &[(&str, &str)], known: &[&'a str]) -> Option<&'a str> {
-    let meant = meant.iter().filter(|(other, _)| *other == word);
+    let meant = meant
+        .iter()
+        .filter(|(other, _)| other.eq_ignore_ascii_case(word));
     meant
         .map(|(_, meant)| *meant)
         .find_map(|meant| known.iter().copied().find(|known| *known == meant))

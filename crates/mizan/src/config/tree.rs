@@ -5,6 +5,7 @@
 
 use super::Source;
 use super::diagnostic::{Diagnostic, Severity};
+use super::suggest;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -378,7 +379,9 @@ fn merge(
     found: &mut Vec<Diagnostic>,
 ) {
     for (key, entry) in from {
-        if file > 0 && !INCLUDABLE.contains(&key.as_str()) {
+        // A slip of one of them is told as such, by the schema.
+        let is_meant = || suggest::meant_key(&key, &INCLUDABLE).is_some();
+        if file > 0 && !INCLUDABLE.contains(&key.as_str()) && !is_meant() {
             let message = format!(
                 "an included file may hold `listener`, `route` and `pool` only; `{key}` belongs in the main file"
             );

@@ -110,6 +110,48 @@ pub fn parse<'h, 'b>(
     }))
 }
 
+/// What a head that is not whole or not sound says all the same: for a log, and for nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glimpse<'b> {
+    /// Method; empty if the first line begins with none.
+    pub method: &'b [u8],
+    /// Target in origin form, as far as it was read, and as far as its limit goes.
+    pub target: &'b [u8],
+    /// Host and port, if it is clear which; else empty.
+    pub authority: &'b [u8],
+    /// Version 1.0 is asked for.
+    pub is_old: bool,
+}
+
+/// Looks at the head that `bytes` begin with; `lines` gets its lines up to the first that breaks a rule.
+pub fn glimpse<'b>(bytes: &'b [u8], lines: &mut Lines<'b>, limits: Limits) -> Glimpse<'b> {
+    lines.clear();
+    let end = memchr::memchr(b'\n', bytes).map(|at| at + 1);
+    let first = &bytes[..end.unwrap_or(bytes.len())];
+    let method = line::token_length(first);
+    if method == 0 || first.get(method) != Some(&b' ') {
+        return Glimpse::default();
+    }
+    let (method, rest) = (&first[..method], &first[method + 1..]);
+    let length = rest.iter().position(|byte| !is_target_byte(*byte));
+    let length = length.unwrap_or(rest.len()).min(limits.target_bytes_max);
+    if let Some(end) = end {
+        // What is wrong with them is known already.
+        let _ = line::read(bytes, end, lines, limits.headers_max);
+    }
+    let mut hosts = lines.iter().filter(|line| line.field == Field::Host);
+    let host = hosts.next().map(|line| line.value);
+    let host = host.filter(|host| hosts.next().is_none() && field::is_authority(host));
+    let (target, absolute) =
+        split_target(method, &rest[..length]).unwrap_or((&rest[..length], None));
+    Glimpse {
+        method,
+        target,
+        authority: absolute.or(host).unwrap_or_default(),
+        is_old: first.ends_with(b" HTTP/1.0\r\n"),
+    }
+}
+
 /// `method SP request-target SP HTTP-version CRLF` (RFC 9112 §3).
 struct StartLine<'b> {
     method: &'b [u8],

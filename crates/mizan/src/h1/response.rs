@@ -42,6 +42,11 @@ impl ResponseHead<'_, '_> {
     }
 }
 
+/// Whether `bytes` are the beginning of HTTP/2: a SETTINGS frame, with which its servers begin (RFC 9113 §3.4).
+pub fn is_http2(bytes: &[u8]) -> bool {
+    matches!(bytes, [0, 0, _, 4, 0 | 1, 0, 0, 0, 0, ..])
+}
+
 /// Parses the head that `bytes` begin with; `None` while it is not whole. `to_head`: the request was HEAD, so there
 /// is no body whatever the fields say.
 ///

@@ -260,8 +260,13 @@ impl<'a> Judge<'a> {
 /// Status, framing and length of the head that `bytes` begin with; `None` while it is not whole.
 fn sound_head(bytes: &[u8]) -> Result<Option<(u16, Framing, usize)>, String> {
     let mut lines = Lines::new();
-    let head = response::parse(bytes, &mut lines, false)
-        .map_err(|error| format!("answer is not sound HTTP/1: {error}"))?;
+    let head =
+        response::parse(bytes, &mut lines, false).map_err(|error| {
+            match response::is_http2(bytes) {
+                true => "the backend speaks HTTP/2: see `protocol`".to_owned(),
+                false => format!("answer is not sound HTTP/1: {error}"),
+            }
+        })?;
     Ok(head.map(|head| (head.status, head.framing, head.bytes.len())))
 }
 

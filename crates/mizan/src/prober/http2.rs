@@ -86,6 +86,10 @@ pub(super) fn fault(error: h2::Error) -> Fault {
             None => Fault::Connection(text),
         };
     }
+    // `HTT` would be the length of a frame, of more than 4 MiB.
+    if error.is_library() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR) {
+        return Fault::Answer("the backend speaks HTTP/1.1: see `protocol`".to_owned());
+    }
     Fault::Answer(format!("answer is not sound HTTP/2: {error}"))
 }
 

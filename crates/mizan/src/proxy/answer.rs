@@ -165,7 +165,7 @@ fn write(out: &mut Vec<u8>, plan: &Plan, content: &Content<'_>, reason: Reason, 
     out.push(b' ');
     out.extend_from_slice(error::phrase(content.status).as_bytes());
     out.extend_from_slice(b"\r\n");
-    if !content.content_type.is_empty() {
+    if !content.content_type.is_empty() && content.has_body() {
         headers::line(out, b"Content-Type", content.content_type.as_bytes());
     }
     if content.has_body() {

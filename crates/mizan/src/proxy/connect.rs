@@ -11,6 +11,7 @@ use super::upstream::{self, End, Over, Upstream};
 use crate::snapshot::Protocol;
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
+use std::io;
 use std::time::Duration;
 
 /// A connection to `backend`, or a stream of one: one that is there, or a new one.
@@ -149,7 +150,13 @@ async fn open<'c>(
             shared = opening => shared,
             () = timer.expired() => return Err(Reason::ConnectTimeout),
         };
-        let shared = shared.map_err(|_| Reason::ConnectError)?;
+        let shared = shared.map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported => {
+                upstream::say_wrong_protocol(backend, "HTTP/1.1");
+                Reason::WrongProtocol
+            }
+            _ => Reason::ConnectError,
+        })?;
         let stream = shared.stream().ok_or(Reason::ConnectError)?;
         request.worker.upstreams.share(shared, pool, backend);
         return Ok(Upstream::of_stream(stream, backend, false));

@@ -367,14 +367,21 @@ async fn handshake(down: &mut Downstream, worker: &Rc<Worker>) -> bool {
     result.is_ok()
 }
 
-/// What a client did wrong in its handshake is worth a line for whoever looks for it, not for everybody.
+/// Why a client did not get in. One that just goes away, as what looks whether a port is open does, is worth a line for
+/// whoever looks for it alone.
 fn say_failed(down: &Downstream, error: &std::io::Error) {
-    tracing::debug!(
-        listener = &*down.listener.name,
-        client = %PeerText::new(down.peer).as_str(),
-        %error,
-        "a TLS handshake failed"
-    );
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    let listener = &*down.listener.name;
+    let text = PeerText::new(down.peer);
+    let client = text.as_str();
+    if matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe) {
+        tracing::debug!(listener, client, %error, "a client left in its TLS handshake");
+        return;
+    }
+    static SAID: OncePerSecond = OncePerSecond::new();
+    if let Some(silent) = SAID.allow(crate::clock::now()) {
+        tracing::info!(listener, client, %error, silent, "a TLS handshake failed");
+    }
 }
 
 /// Counts the connection as open while it lives, however its future ends.

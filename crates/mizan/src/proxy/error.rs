@@ -65,6 +65,8 @@ pub(super) enum Reason {
     PoolReuse,
     /// A response head that is malformed or ambiguous.
     BadResponse(HeadError),
+    /// HTTP/1.1 from a backend that was spoken to in HTTP/2, or the other way round.
+    WrongProtocol,
     /// A malformed chunked response body.
     BadResponseChunk(ChunkError),
     /// 101 without an upgrade, or interim responses without end.
@@ -122,6 +124,7 @@ impl Reason {
             | Self::Reset
             | Self::PoolReuse
             | Self::BadResponse(_)
+            | Self::WrongProtocol
             | Self::BadResponseChunk(_)
             | Self::BadInterim
             | Self::ResponseCut
@@ -170,6 +173,7 @@ impl Reason {
             Self::Reset => "reset_before_response",
             Self::PoolReuse => "pool_reuse",
             Self::BadResponse(_) => "bad_response",
+            Self::WrongProtocol => "wrong_protocol",
             Self::BadResponseChunk(_) => "bad_response_chunk",
             Self::BadInterim => "bad_interim_response",
             Self::ResponseTimeout => "response_timeout",
@@ -202,9 +206,10 @@ impl Reason {
             Self::ConnectTimeout => Some(Failure::ConnectTimeout),
             Self::ConnectError | Self::TlsFailed => Some(Failure::ConnectError),
             Self::Reset | Self::ResponseCut => Some(Failure::Reset),
-            Self::BadResponse(_) | Self::BadResponseChunk(_) | Self::BadInterim => {
-                Some(Failure::BadResponse)
-            }
+            Self::BadResponse(_)
+            | Self::WrongProtocol
+            | Self::BadResponseChunk(_)
+            | Self::BadInterim => Some(Failure::BadResponse),
             Self::ResponseTimeout
             | Self::UploadTimeout
             | Self::ResponseIdle

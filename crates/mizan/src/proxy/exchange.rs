@@ -39,7 +39,7 @@ pub(super) async fn burst(down: &mut Downstream, worker: &Rc<Worker>) -> Next {
             Head::Read(times) => times,
             Head::Idle => return Next::Idle,
             Head::End => return Next::Close,
-            Head::Refused(reason) => return refuse(down, worker, reason).await,
+            Head::Refused(reason, started) => return refuse(down, worker, (reason, started)).await,
             Head::Http2 => return Next::Http2,
         };
         down.requests += 1;
@@ -65,8 +65,8 @@ enum Head {
     Idle,
     /// The client has closed, or is cut.
     End,
-    /// It gets an answer and is cut.
-    Refused(Reason),
+    /// It gets an answer and is cut; its first byte came then.
+    Refused(Reason, Instant),
     /// It is no head: the connection speaks HTTP/2.
     Http2,
 }
@@ -95,10 +95,10 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
                         return Head::Read((first, last));
                     }
                     Ok(false) if input.len() >= head_bytes_max => {
-                        return Head::Refused(too_large(input.unread(), &down.listener));
+                        return Head::Refused(too_large(input.unread(), &down.listener), first);
                     }
                     Ok(false) => {}
-                    Err(error) => return Head::Refused(Reason::Head(error)),
+                    Err(error) => return Head::Refused(Reason::Head(error), first),
                 }
                 if input.is_full() {
                     input.grow(head_bytes_max);
@@ -112,9 +112,13 @@ async fn read_head(down: &mut Downstream, worker: &Rc<Worker>) -> Head {
         match read_more(down, worker).await {
             Read::Bytes => {}
             Read::End => return Head::End,
-            Read::Expired if first_byte.is_some() => return Head::Refused(Reason::HeaderTimeout),
-            Read::Expired if down.timer.now_ms() < down.idle_until_ms => return Head::Idle,
-            Read::Expired => return Head::End,
+            Read::Expired => {
+                return match first_byte {
+                    Some(first) => Head::Refused(Reason::HeaderTimeout, first),
+                    None if down.timer.now_ms() < down.idle_until_ms => Head::Idle,
+                    None => Head::End,
+                };
+            }
         }
     }
 }
@@ -167,7 +171,7 @@ pub(super) async fn one(down: &mut Downstream, worker: &Rc<Worker>) -> Option<Bo
 
 /// Answers a stream whose head is not sound.
 pub(super) async fn refuse_one(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) {
-    refuse(down, worker, reason).await;
+    refuse(down, worker, (reason, clock::now())).await;
     connection::linger(down, worker).await;
 }
 
@@ -203,17 +207,24 @@ async fn read_more(down: &mut Downstream, worker: &Rc<Worker>) -> Read {
 }
 
 /// Answers a head that was never whole or never sound, and ends the connection.
-async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> Next {
+async fn refuse(
+    down: &mut Downstream,
+    worker: &Rc<Worker>,
+    (reason, started): (Reason, Instant),
+) -> Next {
     let in_force = settle(&mut down.listener, worker).0;
-    let started = clock::now();
-    let plan = Plan::new(Vec::new());
-    let mut outcome = Record::new(
-        started,
-        down.input.as_ref().map_or(0, |input| input.len() as u64),
-    );
+    let mut plan = Plan::new(Vec::new());
+    let mut outcome = Record::new(started, 0);
+    if let Some(input) = &down.input {
+        outcome.bytes_in = input.len() as u64;
+        plan::note_unsound(input.unread(), down, worker, &in_force, &mut plan);
+    }
     record::started(down, &in_force);
     answer::send(down, worker, &plan, None, reason, false, &mut outcome).await;
     record::finished(down, worker, &in_force, &plan, &outcome);
+    if plan.logged.bytes.capacity() > 0 {
+        worker.put_scratch(plan.logged.bytes);
+    }
     Next::Linger
 }
 
@@ -269,6 +280,10 @@ async fn exchange(
     };
     outcome.bytes_in = plan.head_length as u64;
     if let Some(input) = &mut down.input {
+        if plan.head_length == 0 {
+            // It ends here: all that came was for nothing.
+            outcome.bytes_in = input.len() as u64;
+        }
         input.consume(plan.head_length);
     }
     plan.keep_alive &= standing != Standing::Gone && trust == Trust::Holds;

@@ -472,6 +472,7 @@ fn is_safe(failed: &Failed, request: &Request<'_>, upload: &Upload) -> bool {
             Reason::Reset
             | Reason::PoolReuse
             | Reason::BadResponse(_)
+            | Reason::WrongProtocol
             | Reason::BadResponseChunk(_)
             | Reason::BadInterim => on.reset,
             Reason::ResponseTimeout => on.timeout,
@@ -524,9 +525,10 @@ pub(super) fn retry_cause(reason: Reason) -> RetryCause {
         Reason::PoolReuse => RetryCause::PoolReuse,
         Reason::ResponseTimeout => RetryCause::Timeout,
         Reason::RetryStatus(_) => RetryCause::Status,
-        Reason::BadResponse(_) | Reason::BadResponseChunk(_) | Reason::BadInterim => {
-            RetryCause::BadResponse
-        }
+        Reason::BadResponse(_)
+        | Reason::WrongProtocol
+        | Reason::BadResponseChunk(_)
+        | Reason::BadInterim => RetryCause::BadResponse,
         _ => RetryCause::ResetBeforeResponse,
     }
 }

@@ -1,5 +1,9 @@
 //! Outgoing heads: hop-by-hop fields taken away, forwarding fields set under the trust rule.
 
+mod seen;
+
+pub(super) use seen::seen;
+
 use super::connection::Downstream;
 use crate::certificate::Identity;
 use crate::h1::field::{self, Field};
@@ -222,13 +226,8 @@ impl Kept<'_> {
 
 /// Tells the backend who the client is by its certificate.
 fn add_identity(out: &mut Vec<u8>, names: &IdentityHeaders, identity: Option<&Identity>) {
-    let verified = if identity.is_some() {
-        "SUCCESS"
-    } else {
-        "NONE"
-    };
     if let Some(name) = &names.verified {
-        line(out, name.as_bytes(), verified.as_bytes());
+        line(out, name.as_bytes(), verified(identity).as_bytes());
     }
     let Some(identity) = identity else {
         return;
@@ -242,6 +241,15 @@ fn add_identity(out: &mut Vec<u8>, names: &IdentityHeaders, identity: Option<&Id
         if let Some(name) = name {
             line(out, name.as_bytes(), value.as_bytes());
         }
+    }
+}
+
+/// Whether a certificate was shown; one that is not valid ends the handshake.
+fn verified(identity: Option<&Identity>) -> &'static str {
+    if identity.is_some() {
+        "SUCCESS"
+    } else {
+        "NONE"
     }
 }
 
@@ -285,8 +293,7 @@ fn add_forwarding(
     }
     if !kept.no_forwarded_for {
         out.extend_from_slice(b"X-Forwarded-For: ");
-        kept.forwarded_for.write(out);
-        out.extend_from_slice(forwarding.peer);
+        write_forwarded_for(out, &kept.forwarded_for, forwarding);
         out.extend_from_slice(b"\r\n");
     }
     if !kept.proto {
@@ -297,14 +304,7 @@ fn add_forwarding(
     }
     if !kept.no_forwarded {
         out.extend_from_slice(b"Forwarded: ");
-        kept.forwarded.write(out);
-        let quoted = forwarding.peer.contains(&b':');
-        out.extend_from_slice(if quoted { b"for=\"[" } else { b"for=" });
-        out.extend_from_slice(forwarding.peer);
-        out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
-        out.extend_from_slice(head.authority);
-        out.extend_from_slice(b"\";proto=");
-        out.extend_from_slice(scheme(forwarding.secure));
+        write_forwarded(out, &kept.forwarded, (head, forwarding));
         out.extend_from_slice(b"\r\n");
     }
     if !kept.no_via {
@@ -324,6 +324,28 @@ fn add_forwarding(
         );
         out.extend_from_slice(b"-00\r\n");
     }
+}
+
+/// The value of `X-Forwarded-For` for the backend.
+fn write_forwarded_for(out: &mut Vec<u8>, kept: &Chain<'_>, forwarding: &Forwarding<'_>) {
+    kept.write(out);
+    out.extend_from_slice(forwarding.peer);
+}
+
+/// The value of `Forwarded` for the backend.
+fn write_forwarded(
+    out: &mut Vec<u8>,
+    kept: &Chain<'_>,
+    (head, forwarding): (&RequestHead<'_, '_>, &Forwarding<'_>),
+) {
+    kept.write(out);
+    let quoted = forwarding.peer.contains(&b':');
+    out.extend_from_slice(if quoted { b"for=\"[" } else { b"for=" });
+    out.extend_from_slice(forwarding.peer);
+    out.extend_from_slice(if quoted { b"]\";host=\"" } else { b";host=\"" });
+    out.extend_from_slice(head.authority);
+    out.extend_from_slice(b"\";proto=");
+    out.extend_from_slice(scheme(forwarding.secure));
 }
 
 /// The scheme that a client speaks.
@@ -435,13 +457,9 @@ pub(super) fn connection_line(out: &mut Vec<u8>, version: Version, close: bool) 
 
 /// The client's address where the peer is trusted: the rightmost entry of `X-Forwarded-For` that is not itself
 /// a trusted proxy.
-pub(super) fn client_behind(
-    head: &RequestHead<'_, '_>,
-    trusted: &[ipnet::IpNet],
-    peer: IpAddr,
-) -> IpAddr {
+pub(super) fn client_behind(lines: &[Line<'_>], trusted: &[ipnet::IpNet], peer: IpAddr) -> IpAddr {
     let mut client = peer;
-    let lines = head.lines.iter().rev();
+    let lines = lines.iter().rev();
     let lines = lines.filter(|line| line.field == Field::XForwardedFor);
     for line in lines {
         for entry in line.value.rsplit(|byte| *byte == b',') {
@@ -463,8 +481,8 @@ pub(super) fn client_behind(
 /// The client's address behind `depth` proxies, each of which adds the one it was called by: that many entries of
 /// `X-Forwarded-For` from the right. With fewer entries than that, or with something else in their place, nobody says
 /// who the client is, and it is `peer`.
-pub(super) fn client_at(head: &RequestHead<'_, '_>, depth: u32, peer: IpAddr) -> IpAddr {
-    let lines = head.lines.iter().rev();
+pub(super) fn client_at(lines: &[Line<'_>], depth: u32, peer: IpAddr) -> IpAddr {
+    let lines = lines.iter().rev();
     let lines = lines.filter(|line| line.field == Field::XForwardedFor);
     let mut entries = lines.flat_map(|line| line.value.rsplit(|byte| *byte == b','));
     let entry = entries.nth(depth as usize - 1);

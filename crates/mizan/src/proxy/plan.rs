@@ -7,12 +7,13 @@ use super::headers::{self, Forwarding};
 use super::http2::grpc_web::Spelling;
 use super::worker::{InForce, Worker};
 use crate::clock;
-use crate::h1::line::Lines;
+use crate::h1::line::{Line, Lines};
 use crate::h1::request::{self, RequestHead};
 use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
 use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
 use crate::snapshot::{HashKey, Listener, Pool};
 use mizan_core::policy::stable_hash;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,14 +74,14 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    fn new(mut bytes: Vec<u8>, head: &RequestHead<'_, '_>) -> Self {
-        for part in [head.method, head.authority, head.target] {
+    fn new(mut bytes: Vec<u8>, [method, authority, target]: [&[u8]; 3]) -> Self {
+        for part in [method, authority, target] {
             bytes.extend_from_slice(part);
         }
         Self {
             bytes,
-            method: head.method.len(),
-            host: head.method.len() + head.authority.len(),
+            method: method.len(),
+            host: method.len() + authority.len(),
         }
     }
 
@@ -163,22 +164,70 @@ pub(super) fn decide<'s>(
     in_force: &'s InForce,
     plan: &mut Plan,
 ) -> Decision<'s> {
-    let listener = &*down.listener;
-    let limits = request::Limits {
-        headers_max: listener.limits.headers_max.min(FIELDS_MAX),
-        target_bytes_max: listener.limits.target_bytes_max,
-    };
     let mut lines = Lines::new();
-    let head = match request::parse(bytes, &mut lines, limits) {
-        Ok(Some(head)) => head,
+    let error = match request::parse(bytes, &mut lines, limits(down)) {
+        Ok(Some(head)) if head.bytes.len() <= down.listener.limits.head_bytes_max => {
+            return decide_sound(&head, down, worker, in_force, plan);
+        }
+        Ok(Some(_)) => HeadError::TooLarge,
         // Its end was seen.
-        Ok(None) => return Decision::Answer(None, Reason::Head(HeadError::StartLine)),
-        Err(error) => return Decision::Answer(None, Reason::Head(error)),
+        Ok(None) => HeadError::StartLine,
+        Err(error) => error,
     };
-    plan.head_length = head.bytes.len();
-    if plan.head_length > listener.limits.head_bytes_max {
-        return Decision::Answer(None, Reason::Head(HeadError::TooLarge));
+    note_unsound(bytes, down, worker, in_force, plan);
+    Decision::Answer(None, Reason::Head(error))
+}
+
+/// Notes what can be said of a head that is not whole or not sound: who has sent it, and what for.
+pub(super) fn note_unsound(
+    bytes: &[u8],
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &InForce,
+    plan: &mut Plan,
+) {
+    let mut lines = Lines::new();
+    let seen = request::glimpse(bytes, &mut lines, limits(down));
+    if seen.is_old {
+        plan.version = Version::Http10;
     }
+    plan.is_head = seen.method == b"HEAD";
+    plan.client = client(&lines, down, down.is_trusted());
+    if in_force.snapshot.settings.access_log.is_some() {
+        let parts = [seen.method, seen.authority, seen.target];
+        plan.logged = Logged::new(worker.scratch(), parts);
+    }
+}
+
+fn limits(down: &Downstream) -> request::Limits {
+    let limits = &down.listener.limits;
+    request::Limits {
+        headers_max: limits.headers_max.min(FIELDS_MAX),
+        target_bytes_max: limits.target_bytes_max,
+    }
+}
+
+/// The client's address under the trust rule.
+fn client(lines: &[Line<'_>], down: &Downstream, trusted: bool) -> Option<IpAddr> {
+    let listener = &down.listener;
+    let peer = down.peer_address()?;
+    Some(if listener.trusted_depth > 0 {
+        headers::client_at(lines, listener.trusted_depth, peer)
+    } else if trusted {
+        headers::client_behind(lines, &listener.trusted, peer)
+    } else {
+        peer
+    })
+}
+
+fn decide_sound<'s>(
+    head: &RequestHead<'_, '_>,
+    down: &Downstream,
+    worker: &Worker,
+    in_force: &'s InForce,
+    plan: &mut Plan,
+) -> Decision<'s> {
+    plan.head_length = head.bytes.len();
     plan.version = head.version;
     plan.framing = head.framing;
     plan.keep_alive = head.keep_alive;
@@ -192,28 +241,41 @@ pub(super) fn decide<'s>(
     if let Some(protocol) = head.upgrade() {
         plan.upgrade = Upgrade::of(head.method, protocol);
     }
-    if down.http2 && grpc::is_call(&head) {
+    if down.http2 && grpc::is_call(head) {
         plan.is_grpc = true;
-        plan.patience = grpc::timeout(&head);
+        plan.patience = grpc::timeout(head);
     }
     if in_force.snapshot.settings.access_log.is_some() {
-        plan.logged = Logged::new(worker.scratch(), &head);
+        let parts = [head.method, head.authority, head.target];
+        plan.logged = Logged::new(worker.scratch(), parts);
     }
     let trusted = down.is_trusted();
-    plan.client = match down.peer_address() {
-        Some(peer) if listener.trusted_depth > 0 => {
-            Some(headers::client_at(&head, listener.trusted_depth, peer))
-        }
-        Some(peer) if trusted => Some(headers::client_behind(&head, &listener.trusted, peer)),
-        peer => peer,
-    };
-    route(&head, down, in_force, plan)
+    plan.client = client(head.lines, down, trusted);
+    route(head, &forwarding(down, trusted), (down, in_force), plan)
+}
+
+/// What the backend is told of the client, and routes see of it.
+fn forwarding(down: &Downstream, trusted: bool) -> Forwarding<'_> {
+    let tls = down.listener.tls.as_ref();
+    let identity = down.shown.as_ref().map(|shown| &shown.identity);
+    Forwarding {
+        peer: down.peer_text(),
+        trusted,
+        secure: down.secure,
+        http2: down.http2,
+        reserved: &down.listener.reserved_headers,
+        identity: tls
+            .and_then(|tls| tls.client_auth.as_ref())
+            .map(|auth| (&auth.headers, identity)),
+        upgrade: None,
+        random: (0, 0),
+    }
 }
 
 fn route<'s>(
     head: &RequestHead<'_, '_>,
-    down: &Downstream,
-    in_force: &'s InForce,
+    forwarding: &Forwarding<'_>,
+    (down, in_force): (&Downstream, &'s InForce),
     plan: &mut Plan,
 ) -> Decision<'s> {
     let (raw_path, query) = split_query(head.target);
@@ -230,6 +292,7 @@ fn route<'s>(
     let host = lower_host(host, &mut lower);
     let view = View {
         head,
+        forwarding,
         host,
         path: path.as_str(),
         query,
@@ -281,7 +344,7 @@ fn route<'s>(
     }
     let pool = choose(split, &view);
     plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
-    write_head(head, (path.as_str(), query), down, route, plan);
+    write_head(head, (path.as_str(), query), forwarding, route, plan);
     Decision::Forward(route, pool)
 }
 
@@ -298,26 +361,14 @@ fn last_word(head: &RequestHead<'_, '_>) -> Reason {
 fn write_head(
     head: &RequestHead<'_, '_>,
     (path, query): (&str, Option<&[u8]>),
-    down: &Downstream,
+    forwarding: &Forwarding<'_>,
     route: &Route,
     plan: &mut Plan,
 ) {
-    let random = (clock::random(), clock::random());
-    let identity = down.shown.as_ref().map(|shown| &shown.identity);
     let forwarding = Forwarding {
-        peer: down.peer_text(),
-        trusted: down.is_trusted(),
-        secure: down.secure,
-        http2: down.http2,
-        reserved: &down.listener.reserved_headers,
-        identity: down
-            .listener
-            .tls
-            .as_ref()
-            .and_then(|tls| tls.client_auth.as_ref())
-            .map(|auth| (&auth.headers, identity)),
         upgrade: plan.upgrade.and_then(|_| head.upgrade()),
-        random,
+        random: (clock::random(), clock::random()),
+        ..*forwarding
     };
     let rewritten;
     let target = match &route.rewrite {
@@ -377,11 +428,11 @@ fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
 fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
     match key {
         HashKey::ClientAddress => view.client.map(hash_of_address),
-        HashKey::Header(name) => view.header(name).map(stable_hash),
+        HashKey::Header(name) => view.header(name).map(|value| stable_hash(&value)),
         HashKey::Path => Some(stable_hash(view.path.as_bytes())),
         HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(stable_hash),
         HashKey::Cookie(name) => {
-            parameter(view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
+            parameter(&view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
         }
     }
 }
@@ -461,9 +512,19 @@ fn expand(
     while let Some(at) = rest.find('{') {
         out.extend_from_slice(&rest.as_bytes()[..at]);
         rest = &rest[at..];
-        let names: [(&str, &[u8]); 3] = [
+        let (host, port) = field::split_port(head.authority);
+        let has_port = port.is_some_and(|port| !port.is_empty());
+        let names: [(&str, &[u8]); 4] = [
             ("{scheme}", scheme),
-            ("{host}", field::split_port(head.authority).0),
+            ("{host}", host),
+            (
+                "{port}",
+                if has_port {
+                    &head.authority[host.len()..]
+                } else {
+                    b""
+                },
+            ),
             ("{path}", path),
         ];
         if let Some((name, value)) = names.iter().find(|(name, _)| rest.starts_with(name)) {
@@ -485,6 +546,7 @@ fn expand(
 
 struct View<'a, 'h, 'b> {
     head: &'a RequestHead<'h, 'b>,
+    forwarding: &'a Forwarding<'a>,
     host: &'a str,
     path: &'a str,
     query: Option<&'a [u8]>,
@@ -508,9 +570,8 @@ impl RequestView for View<'_, '_, '_> {
         self.query
     }
 
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        let mut lines = self.head.lines.iter();
-        lines.find(|line| line.is(name)).map(|line| line.value)
+    fn header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        headers::seen(self.head, name, self.forwarding)
     }
 
     fn client(&self) -> Option<IpAddr> {

@@ -169,9 +169,7 @@ fn count_grpc(in_force: &InForce, outcome: &Record<'_>) {
     if outcome.pool.is_none() {
         return;
     }
-    let cut = |reason: Reason| grpc::code_of(reason, reason.status());
-    // A backend that answered in HTTP/1.1 has given no account.
-    if let Some(code) = outcome.grpc_status.or(outcome.reason.map(cut)) {
+    if let Some(code) = grpc_status(true, outcome) {
         in_force.series.pool(outcome.place).grpc_ended(code);
     }
 }
@@ -205,7 +203,7 @@ fn log(
                 Version::Http11 => "HTTP/1.1",
             },
             status: outcome.status,
-            grpc_status: outcome.grpc_status,
+            grpc_status: grpc_status(asked.is_grpc, outcome),
             reason: outcome.reason.map(Reason::code),
             detail: outcome.reason.and_then(Reason::detail),
             route: outcome.route.as_ref().map_or("", |route| &route.name),
@@ -222,6 +220,14 @@ fn log(
         },
         settings,
     );
+}
+
+/// How a call of gRPC has ended: by its backend's account, else by what cut it. A backend that answered in HTTP/1.1 has
+/// given none.
+fn grpc_status(is_grpc: bool, outcome: &Record<'_>) -> Option<u32> {
+    let cut = |reason: Reason| grpc::code_of(reason, reason.status());
+    let reason = outcome.reason.filter(|_| is_grpc);
+    outcome.grpc_status.or(reason.map(cut))
 }
 
 /// A connection that was handed through has ended; `name` is the server name that its client asked for.

@@ -11,7 +11,7 @@ use super::record::Record;
 use super::relay::{Head, Response};
 use super::transport::Transport;
 use super::upload::{Progress, Upload};
-use super::upstream::{End, Upstream};
+use super::upstream::{self, End, Upstream};
 use super::watch::Watch;
 use crate::clock;
 use crate::h1::field::Field;
@@ -99,22 +99,21 @@ pub(super) async fn response(
         };
         let mut out = request.worker.scratch();
         let translated = translate(input.unread(), &mut out, down, request, upload, up);
-        let head =
-            match translated.map_err(|error| Failed::delivered(Reason::BadResponse(error)))? {
-                Some((head, length)) => {
-                    input.consume(length);
-                    head
-                }
-                // Its end was seen, but the parser does not see it: one of the two is wrong, and nothing is passed on.
-                None if wait.is_partial => {
-                    return Err(Failed::delivered(Reason::BadResponse(HeadError::StartLine)));
-                }
-                None => {
-                    request.worker.put_scratch(out);
-                    wait.is_partial = true;
-                    continue;
-                }
-            };
+        let head = match translated.map_err(|error| unsound(error, input.unread(), up))? {
+            Some((head, length)) => {
+                input.consume(length);
+                head
+            }
+            // Its end was seen, but the parser does not see it: one of the two is wrong, and nothing is passed on.
+            None if wait.is_partial => {
+                return Err(Failed::delivered(Reason::BadResponse(HeadError::StartLine)));
+            }
+            None => {
+                request.worker.put_scratch(out);
+                wait.is_partial = true;
+                continue;
+            }
+        };
         if head.is_upgrade {
             return Ok(Response::new(head, wait.input, out, wait.sent_late));
         }
@@ -145,6 +144,15 @@ pub(super) async fn response(
         wait.scanner = Scanner::default();
         wait.is_partial = false;
     }
+}
+
+/// What is wrong with an answer that the parser does not take.
+fn unsound(error: HeadError, bytes: &[u8], up: &Upstream<'_>) -> Failed {
+    if response::is_http2(bytes) {
+        upstream::say_wrong_protocol(up.backend, "HTTP/2");
+        return Failed::delivered(Reason::WrongProtocol);
+    }
+    Failed::delivered(Reason::BadResponse(error))
 }
 
 /// Looks at what of the body came with the head: as long as nothing was passed on, a broken one is a failed try.

@@ -50,6 +50,7 @@ pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
     let served = served.unwrap_or_else(|cut| Err(cut.reason()));
     if let Err(reason) = served {
         outcome.reason = Some(reason);
+        outcome.bytes_in = down.input.as_ref().map_or(0, |input| input.len() as u64);
         refuse(down, reason).await;
     }
     let name = name.unwrap_or_default();

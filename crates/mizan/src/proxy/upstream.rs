@@ -374,6 +374,19 @@ pub(super) fn say_no_http2(backend: &Backend) {
     say_tls_failed(backend, &error);
 }
 
+/// A backend speaks another protocol than its pool.
+pub(super) fn say_wrong_protocol(backend: &Backend, spoken: &str) {
+    static SAID: OncePerSecond = OncePerSecond::new();
+    if let Some(silent) = SAID.allow(crate::clock::now()) {
+        tracing::warn!(
+            backend = &**backend.key(),
+            spoken,
+            silent,
+            "a backend speaks another protocol than its pool: see `protocol`"
+        );
+    }
+}
+
 fn say_tls_failed(backend: &Backend, error: &io::Error) {
     static SAID: OncePerSecond = OncePerSecond::new();
     if let Some(silent) = SAID.allow(crate::clock::now()) {

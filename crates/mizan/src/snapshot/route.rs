@@ -8,6 +8,7 @@ pub use table::{Entry, RouteTable};
 
 use super::{HashKey, Networks, Pool};
 use regex::bytes::Regex;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,7 +105,8 @@ pub enum Action {
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// `Location`; `{scheme}`, `{host}`, `{path}` and `{query}` (with its `?`, or nothing) stand for the request's.
+        /// `Location`; `{scheme}`, `{host}`, `{port}` (with its `:`, or nothing), `{path}` and `{query}` (with its `?`,
+        /// or nothing) stand for the request's.
         location: String,
     },
     /// Answers by itself.
@@ -195,8 +197,9 @@ pub trait RequestView {
     fn path(&self) -> &str;
     /// Query without `?`.
     fn query(&self) -> Option<&[u8]>;
-    /// Value of the first header of this lower-case name.
-    fn header(&self, name: &str) -> Option<&[u8]>;
+    /// Value of the first header of this lower-case name, as a backend would read it: no claim of a client's that
+    /// would not reach one.
+    fn header(&self, name: &str) -> Option<Cow<'_, [u8]>>;
     /// The client's address under the trust rule; `None` on a Unix socket.
     fn client(&self) -> Option<IpAddr>;
 }

@@ -96,6 +96,47 @@ fn backends_are_told_who_a_client_is_and_no_client_can_say_it_itself() {
     assert!(lines_of(&backend).is_empty(), "{:?}", lines_of(&backend));
 }
 
+/// The route for members alone, by what Mizan tells of a client's certificate, and a pool for everybody else.
+fn members_route(members: &Backend) -> String {
+    format!(
+        r#"
+[[route]]
+prefix = "/members"
+header = {{ "X-Client-Cert-Verified" = "SUCCESS", "X-User" = {{ regex = ".*CN=alice.*" }} }}
+pool = "members"
+[pool.members]
+backends = ["{}"]
+"#,
+        members.address()
+    )
+}
+
+#[test]
+fn a_route_for_those_with_a_certificate_is_had_by_nobody_who_only_says_so() {
+    let pki = Pki::new();
+    pki.issue("a");
+    pki.issue("alice");
+    let keys = format!(
+        "client_auth = {{ roots = \"{}\", mode = \"optional\", headers = {{ subject = \"X-User\" }} }}",
+        pki.path("ca.pem")
+    );
+    let (backend, members) = (Backend::healthy("a"), Backend::healthy("members"));
+    let mizan = Mizan::start(&(two_listeners(&pki, &keys, &backend) + &members_route(&members)));
+    let forged = "X-Client-Cert-Verified: SUCCESS\r\nX-User: CN=alice\r\n";
+    let asked = |client| {
+        let before = members.recorded().len();
+        ask_secured(&client, mizan.address2(), "a.example", ("/members", forged))
+            .expect("an answer");
+        members.recorded().len() > before
+    };
+    assert!(!asked(pki.client(None)), "a forged one has got the route");
+    assert!(asked(pki.client(Some("alice"))), "alice has not got it");
+    // On the listener that asks nobody for a certificate.
+    let mut client = mizan.client();
+    client.exchange(format!("GET /members HTTP/1.1\r\nHost: a\r\n{forged}\r\n"));
+    assert_eq!(members.recorded().len(), 1);
+}
+
 /// The lines of the backend's last request that say who the client is, however they are spelt, in lower case.
 fn lines_of(backend: &Backend) -> Vec<String> {
     let last = backend.recorded().pop().expect("a request").to_lowercase();

@@ -413,7 +413,9 @@ fn a_status_in_trailers_ejects_as_well() {
 #[test]
 fn a_client_that_hangs_up_in_mid_call_cancels_it() {
     let backend = backend();
-    let (mizan, client) = started(&backend);
+    let text = config("", POOL, &[backend.address()]);
+    let mizan = Mizan::start(&format!("{text}[log]\naccess = \"{{dir}}/access.log\"\n"));
+    let client = H2Client::connect(mizan.address());
     let asked = run(client.begin(&call("/never"))).expect("it is sent");
     eventually(PATIENCE, "it is on its way", || backend.requests() == 1);
     drop(asked);
@@ -423,5 +425,29 @@ fn a_client_that_hangs_up_in_mid_call_cancels_it() {
     eventually(PATIENCE, "it is counted", || {
         mizan.metric("mizan_grpc_calls_total", "code=\"CANCELLED\"") == 1.0
     });
+    let log = mizan.directory().join("access.log");
+    eventually(PATIENCE, "it is logged", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.contains("\"grpc_status\":1,")
+    });
     assert_eq!(mizan.in_flight(), 0);
+}
+
+#[test]
+fn a_call_of_grpc_web_has_its_trailers_in_the_body_and_nowhere_else() {
+    let backend = backend();
+    let text = config("", POOL, &[backend.address()]);
+    let text = text.replace("pool = \"api\"\n", "pool = \"api\"\ngrpc_web = true\n");
+    let mizan = Mizan::start(&text);
+    let call = |kind: &str| {
+        let ask = Ask::post("/sum", message(b"a")).field("content-type", kind);
+        H2Client::connect(mizan.address()).exchange(ask)
+    };
+    let answer = call("application/grpc-web");
+    let told = b"\x80\0\0\0\x27grpc-status: 0\r\ngrpc-message: as told\r\n";
+    let expected = [&message(&1u32.to_be_bytes())[..], told].concat();
+    assert_eq!(answer.body, expected);
+    assert!(answer.trailers.is_empty(), "{:?}", answer.trailers);
+    let plain = call("application/grpc");
+    assert_eq!(plain.trailers["grpc-status"], "0");
 }

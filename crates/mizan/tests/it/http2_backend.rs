@@ -369,3 +369,26 @@ fn a_backend_that_answers_in_http1_is_a_502() {
     let answer = mizan.get("/");
     assert_eq!(answer.status, 502, "{}", answer.text());
 }
+
+#[test]
+fn a_backend_that_speaks_the_other_protocol_is_told_as_such_in_traffic_and_probes() {
+    let health =
+        "health = { path = \"/healthz\", interval = \"2s\", timeout = \"1s\", fall = 1, rise = 1 }";
+    let (old, new) = (Backend::healthy("a"), H2Backend::healthy("b"));
+    for (pool, address, spoken) in [
+        ("protocol = \"http2\"", old.address(), "HTTP/1.1"),
+        ("protocol = \"http1\"", new.address(), "HTTP/2"),
+    ] {
+        let mizan = Mizan::start(&config("", &format!("{pool}\n{health}"), &[address]));
+        let answer = mizan.get("/");
+        assert_eq!(
+            (answer.status, answer.text().as_str()),
+            (502, "502 Bad Gateway: wrong_protocol\n")
+        );
+        let said = format!("the backend speaks {spoken}: see `protocol`");
+        eventually(PATIENCE, "the probes say so, too", || {
+            let status = mizan.command(&["status"]);
+            String::from_utf8_lossy(&status.stdout).contains(&said)
+        });
+    }
+}

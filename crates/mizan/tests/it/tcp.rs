@@ -432,6 +432,8 @@ fn a_name_that_nobody_has_gets_an_alert_and_what_is_not_tls_a_reset() {
     let reasons: Vec<_> = lines.iter().map(|line| &line["reason"]).collect();
     assert_eq!(reasons, ["no_route", "client_hello", "header_timeout"]);
     assert_eq!(lines[1]["detail"], "not_tls");
+    let read: Vec<_> = lines.iter().map(|line| &line["bytes_in"]).collect();
+    assert_eq!(read, [hello("other.test").len(), 18, 40]);
     assert_eq!(backends.map(|backend| backend.connections()), [0, 0]);
 }
 

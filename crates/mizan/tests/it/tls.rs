@@ -283,6 +283,20 @@ fn a_client_without_a_certificate_is_refused_where_one_is_required() {
     eventually(PATIENCE, "they are counted", || {
         scene.handshakes("failed") == 2.0
     });
+    // At most one line a second.
+    let log = scene.mizan.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("TLS handshake failed"));
+    let line = line.expect("a line");
+    for known in [
+        "INFO",
+        "127.0.0.1",
+        "\"listener\":\"",
+        "peer sent no certificates",
+    ] {
+        assert!(line.contains(known), "{known} in {line}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What Mizan says of what it did: access log, metrics, and answers of its own.
 
+use crate::support::frames;
 use crate::support::*;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -56,6 +57,100 @@ fn an_answer_of_mizan_s_own_is_logged_and_counted_under_its_route() {
         (&"moved".into(), &"redirect".into())
     );
     assert_eq!(mizan.metric("mizan_requests_total", "route=\"moved\""), 1.0);
+}
+
+#[test]
+fn a_refused_head_is_logged_with_all_that_is_known_of_it() {
+    let backend = Backend::healthy("a");
+    let listener = "timeouts = { header = \"500ms\" }\nheaders_max = 3";
+    let mizan = start(&format!(
+        "workers = 1\n{}",
+        config(listener, "", &[backend.address()])
+    ));
+    let told = [
+        (
+            "POST /two?a=1 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            ["length_and_encoding", "POST", "/two?-", "a.example"],
+        ),
+        (
+            "GET /lf HTTP/1.1\nHost: a.example\r\n\r\n",
+            ["bare_lf", "GET", "/lf", "a.example"],
+        ),
+        (
+            "GET http://b.example/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            ["host_repeated", "GET", "/", "b.example"],
+        ),
+        (
+            "GET /many HTTP/1.1\r\nHost: a.example\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\n",
+            ["too_many_headers", "GET", "/many", "a.example"],
+        ),
+        (
+            "GET /slow HTTP/1.1\r\nHost: a.example\r\nA",
+            ["header_timeout", "GET", "/slow", "a.example"],
+        ),
+        ("\u{16}\u{3}\u{1}\r\n\r\n", ["start_line", "", "", ""]),
+    ];
+    let mut sent = 0;
+    for (at, (text, [reason, method, target, host])) in told.into_iter().enumerate() {
+        let mut client = mizan.client();
+        client.send(text);
+        let _ = client.read_to_end();
+        sent += text.len();
+        let line = line(&mizan, at + 1);
+        let text_of = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let known = ["reason", "method", "target", "host"].map(text_of);
+        assert_eq!(known, [reason, method, target, host], "{text:?}");
+        assert!(text_of("client").starts_with("127.0.0.1:"), "{line}");
+        assert_eq!(line["bytes_in"], text.len(), "{text:?}");
+        let took = line["duration_ms"].as_f64().expect("a number");
+        assert_eq!(
+            took > 300.0,
+            reason == "header_timeout",
+            "{text:?}: {took} ms"
+        );
+    }
+    let received = mizan.metric("mizan_received_bytes_total", "listener=");
+    assert_eq!(received, sent as f64);
+}
+
+#[test]
+fn a_refused_head_of_http2_is_logged_with_its_client_and_its_target() {
+    let backend = Backend::healthy("a");
+    let mizan = start(&config("", "", &[backend.address()]));
+    let mut client = frames::Frames::open(mizan.address(), &[]);
+    let mut head = frames::request("GET", "/there").to_vec();
+    head.push(("host", "another.example"));
+    client.head(1, frames::END_STREAM, &head);
+    client.fate(1);
+    let line = line(&mizan, 1);
+    assert_eq!(
+        (&line["method"], &line["target"]),
+        (&"GET".into(), &"/there".into())
+    );
+    assert!(
+        line["client"].is_string() && line["bytes_in"] != 0,
+        "{line}"
+    );
+}
+
+#[test]
+fn an_answer_without_a_body_has_no_type_and_a_redirect_keeps_the_port_if_asked_to() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&format!(
+        "{}\n[[route]]\npath = \"/no\"\nrespond = {{ status = 204 }}\n[[route]]\nprefix = \"/old\"\nredirect = {{ location = \"{{scheme}}://{{host}}{{port}}/new\" }}\n",
+        config("", "", &[backend.address()])
+    ));
+    let answer = mizan.get("/no");
+    assert_eq!((answer.status, answer.field("content-type")), (204, None));
+    for (host, location) in [
+        ("a.example:8000", "http://a.example:8000/new"),
+        ("a.example", "http://a.example/new"),
+        ("[::1]:8000", "http://[::1]:8000/new"),
+    ] {
+        let ask = format!("GET /old HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let answer = mizan.client().exchange(ask);
+        assert_eq!(answer.field("location"), Some(location));
+    }
 }
 
 #[test]

@@ -41,7 +41,8 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         let at_limits = at.key("http2_limits");
         super::windows(cx, &at_limits, &limits.window, &limits.connection_window);
         if let Some(health) = &pool.health {
-            probe(cx, pool, health, &at.key("health"));
+            probe(cx, health, &at.key("health"));
+            grpc_probe(cx, pool, health, &at);
         }
         numbers(cx, pool, &at);
     }
@@ -74,6 +75,9 @@ fn connections(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
 fn policy(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
     let key_at = at.key("hash_key");
     let has_key = pool.hash_key.is_some() || cx.is_set(&key_at);
+    if cx.is_refused(&at.key("policy")) {
+        return;
+    }
     if pool.policy.hashes() && !has_key && !cx.is_partial(at) {
         let name = match pool.policy {
             Policy::Maglev => "maglev",
@@ -192,7 +196,7 @@ fn leads_to(address: SocketAddr, listener: SocketAddr) -> bool {
     address.port() == listener.port() && same_ip
 }
 
-fn probe(cx: &mut Cx<'_>, pool: &Pool, health: &Health, at: &At<'_>) {
+fn probe(cx: &mut Cx<'_>, health: &Health, at: &At<'_>) {
     let has_path = health.path.is_some() || cx.is_set(&at.key("path"));
     let kinds =
         usize::from(has_path) + usize::from(health.tcp) + usize::from(health.grpc.is_some());
@@ -215,11 +219,18 @@ fn probe(cx: &mut Cx<'_>, pool: &Pool, health: &Health, at: &At<'_>) {
     if health.grpc.is_some() {
         let why = "is of an ordinary request, and a `grpc` probe looks at its own answer";
         of_a_request(cx, at, &["expect", "body"], why);
-        if pool.protocol != Protocol::Http2 {
-            let message = "gRPC is spoken over HTTP/2, and this pool does not speak it";
-            let help = "`protocol = \"http2\"` in the pool";
-            cx.error_with(&at.key("grpc"), "contradiction", message, help);
-        }
+    }
+}
+
+/// gRPC needs HTTP/2, also for its probes.
+fn grpc_probe(cx: &mut Cx<'_>, pool: &Pool, health: &Health, at: &At<'_>) {
+    let is_unread = cx.is_refused(&at.key("protocol"));
+    let is_alone = health.path.is_none() && !health.tcp;
+    if health.grpc.is_some() && is_alone && pool.protocol != Protocol::Http2 && !is_unread {
+        let message = "gRPC is spoken over HTTP/2, and this pool does not speak it";
+        let help = "`protocol = \"http2\"` in the pool";
+        let at = at.key("health");
+        cx.error_with(&at.key("grpc"), "contradiction", message, help);
     }
 }
 

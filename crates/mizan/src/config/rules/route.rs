@@ -14,9 +14,8 @@ const ACTIONS: [&str; 4] = ["pool", "split", "redirect", "respond"];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("route");
-    let asks_none = |listener: &Listener| listener.kind != ListenerKind::Http;
-    let is_asked = file.listener.is_empty() || !file.listener.iter().all(asks_none);
-    if is_asked && file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT) {
+    if is_asked(cx, file) && file.route.is_empty() && !cx.is_set(&list) && !cx.is_partial(&At::ROOT)
+    {
         let help = "`[[route]]` with `pool = \"NAME\"` sends them to a pool";
         cx.warn(
             &list,
@@ -46,6 +45,15 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         shadowed(cx, file, &list);
         unused(cx, file, &used);
     }
+}
+
+/// Whether some listener asks routes; one whose kind is wrong is not known to.
+fn is_asked(cx: &Cx<'_>, file: &File) -> bool {
+    let list = At::ROOT.key("listener");
+    let asks = |(index, listener): (usize, &Listener)| {
+        listener.kind == ListenerKind::Http && !cx.is_refused(&list.index(index).key("kind"))
+    };
+    file.listener.is_empty() || file.listener.iter().enumerate().any(asks)
 }
 
 fn shadowed(cx: &mut Cx<'_>, file: &File, list: &At<'_>) {
@@ -215,7 +223,7 @@ fn location(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
             &at.key("location"),
             "no_effect",
             format!("`{shown}` stands for nothing: the client is sent it as it is"),
-            "`{scheme}`, `{host}`, `{path}` and `{query}` stand for the request's",
+            "`{scheme}`, `{host}`, `{port}`, `{path}` and `{query}` stand for the request's",
         );
     }
 }
@@ -229,14 +237,7 @@ fn pools<'f>(
 ) {
     let mut refer = |cx: &mut Cx<'_>, name: &'f str, at: &At<'_>| {
         used.insert(name);
-        let pools = At::ROOT.key("pool");
-        if !file.pool.contains_key(name) && !cx.is_set(&pools.key(name)) {
-            let message = format!("there is no pool `{}`", name.escape_debug());
-            let message = cx
-                .report
-                .suggest(message, name, file.pool.keys().map(String::as_str));
-            cx.error(at, "unknown_name", message);
-        }
+        super::tcp::known_pool(cx, file, name, at);
     };
     grpc_web(cx, file, route, at);
     if let Some(name) = &route.pool {
@@ -275,7 +276,9 @@ fn grpc_web(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
         .filter_map(|part| part.pool.as_ref());
     for name in route.pool.iter().chain(split) {
         let pool = file.pool.get(name);
-        if pool.is_some_and(|pool| pool.protocol == Protocol::Http1) {
+        let pools = At::ROOT.key("pool");
+        let is_unread = cx.is_refused(&pools.key(name).key("protocol"));
+        if pool.is_some_and(|pool| pool.protocol == Protocol::Http1) && !is_unread {
             let message = format!("pool `{name}` speaks HTTP/1.1, and gRPC needs HTTP/2");
             let help = format!("`protocol = \"http2\"` in `[pool.{name}]`");
             cx.error_with(&at.key("grpc_web"), "contradiction", message, help);

@@ -48,6 +48,10 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     for (index, listener) in file.listener.iter().enumerate() {
         let at = list.index(index);
         proxy_header(cx, listener, &at);
+        // What it was meant to be, nobody knows.
+        if cx.is_refused(&at.key("kind")) {
+            continue;
+        }
         match listener.kind {
             ListenerKind::Http => http(cx, &at),
             ListenerKind::Tcp => tcp(cx, file, listener, &at),
@@ -154,7 +158,8 @@ fn tcp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
 }
 
 pub(super) fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) {
-    if !file.pool.contains_key(name) && !cx.is_set(&At::ROOT.key("pool").key(name)) {
+    let is_there = file.pool.contains_key(name) || cx.is_set(&At::ROOT.key("pool").key(name));
+    if !is_there && !cx.is_under_slip(name) {
         let message = format!("there is no pool `{}`", name.escape_debug());
         let known = file.pool.keys().map(String::as_str);
         let message = cx.report.suggest(message, name, known);

@@ -28,9 +28,9 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let pools = At::ROOT.key("pool");
     for (name, pool) in &file.pool {
         let at = pools.key(name);
-        protocol(cx, pool, &at);
+        protocol(cx, (name, pool), &at);
         if let Some(tls) = &pool.tls {
-            client(cx, pool, tls, &at);
+            client(cx, (name, pool), tls, &at);
         }
     }
 }
@@ -139,14 +139,14 @@ fn identity(cx: &mut Cx<'_>, auth: &ClientAuth, at: &At<'_>) {
     }
 }
 
-fn protocol(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+fn protocol(cx: &mut Cx<'_>, (name, pool): (&str, &Pool), at: &At<'_>) {
     let has_tls = pool.tls.is_some() || cx.is_set(&at.key("tls"));
     if pool.protocol == Protocol::Auto && !has_tls {
         cx.error_with(
             &at.key("protocol"),
             "missing_key",
             "`auto` lets the backend choose by ALPN, which is a part of TLS",
-            "add `[pool.NAME.tls]`, or say `http1` or `http2`",
+            format!("add `[pool.{name}.tls]`, or say `http1` or `http2`"),
         );
     }
     let Some(health) = &pool.health else { return };
@@ -156,12 +156,12 @@ fn protocol(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
             &health_at.key("tls"),
             "missing_key",
             "probes speak TLS as the pool does, and this pool does not",
-            "add `[pool.NAME.tls]`, with `roots` and the like",
+            format!("add `[pool.{name}.tls]`, with `roots` and the like"),
         );
     }
 }
 
-fn client(cx: &mut Cx<'_>, pool: &Pool, tls: &PoolTls, at: &At<'_>) {
+fn client(cx: &mut Cx<'_>, (name, pool): (&str, &Pool), tls: &PoolTls, at: &At<'_>) {
     let tls_at = at.key("tls");
     let has_pins = cx
         .list_len(&tls_at.key("pin_sha256"))
@@ -196,16 +196,18 @@ fn client(cx: &mut Cx<'_>, pool: &Pool, tls: &PoolTls, at: &At<'_>) {
                 None => continue,
             },
         };
-        let help = "`server_name` in `[pool.NAME.tls]` says which name its certificate must hold";
+        let help = format!(
+            "`server_name` in `[pool.{name}.tls]` says which name its certificate must hold"
+        );
         match &address.value {
             BackendAddress::Unix(_) => {
                 let message = "a Unix socket has no name that a certificate could hold";
                 cx.error_with(&list.index(index), "missing_key", message, help);
             }
-            BackendAddress::Name(name) => {
-                let host = name
+            BackendAddress::Name(address) => {
+                let host = address
                     .rsplit_once(':')
-                    .map_or(name.as_str(), |(host, _)| host);
+                    .map_or(address.as_str(), |(host, _)| host);
                 if TlsName::read(host).is_err() {
                     let message = format!("no certificate can hold the name `{host}`");
                     cx.error_with(&list.index(index), "missing_key", message, help);

@@ -30,6 +30,9 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("listener");
     for (index, listener) in file.listener.iter().enumerate() {
         let at = list.index(index);
+        if cx.is_refused(&at.key("kind")) {
+            continue;
+        }
         if listener.kind == ListenerKind::Udp {
             udp(cx, file, listener, &at);
         } else {
@@ -95,7 +98,12 @@ fn udp(cx: &mut Cx<'_>, file: &File, listener: &Listener, at: &At<'_>) {
     for at in without_effect {
         if cx.is_set(&at) {
             let message = "no effect on a listener that hands UDP through";
-            cx.warn(&at, "no_effect", message, "leave it out");
+            let help = match at.to_string().rsplit('.').next() {
+                Some("connections_max") => "`sessions_max` bounds its sessions",
+                Some("idle" | "tunnel_idle") => "`session_idle` ends its sessions",
+                _ => "leave it out",
+            };
+            cx.warn(&at, "no_effect", message, help);
         }
     }
 }

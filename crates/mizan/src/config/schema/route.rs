@@ -32,7 +32,8 @@ pub(in super::super) struct Route {
     pub(in super::super) regex: Option<Text<Pattern>>,
     /// Methods; unset: all.
     pub(in super::super) method: OneOrMany<Text<Method>>,
-    /// Request headers by name: their value, `{ regex = "…" }` for the whole value, or `true` for "is there".
+    /// Request headers by name: their value, `{ regex = "…" }` for the whole value, or `true` for "is there". They are
+    /// seen as a backend gets them, before this route's edits: no claim of a client's that would not reach one.
     #[schemars(extend("propertyNames" = { "format": "header_name" }))]
     pub(in super::super) header: BTreeMap<String, ValueMatch>,
     /// Query parameters by name, as they are sent (not decoded): value, `{ regex = "…" }`, or `true`.
@@ -111,7 +112,8 @@ pub(in super::super) struct Redirect {
     /// 301, 302, 303, 307 or 308.
     #[schemars(extend("enum" = [301, 302, 303, 307, 308]), range(min = 301, max = 308))]
     pub(in super::super) status: u16,
-    /// Where to: `{scheme}`, `{host}`, `{path}` and `{query}` (with its `?`, or nothing) stand for the request's.
+    /// Where to: `{scheme}`, `{host}` (without its port), `{port}` (with its `:`, or nothing), `{path}` and `{query}`
+    /// (with its `?`, or nothing) stand for the request's.
     pub(in super::super) location: Option<Text<Location>>,
 }
 

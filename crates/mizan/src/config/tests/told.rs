@@ -71,6 +71,22 @@ fn an_included_file_is_told_by_its_own_name_and_line() {
 }
 
 #[test]
+fn a_slip_in_an_included_file_is_no_key_of_the_main_file() {
+    let main = Source::new("lb.toml", MINIMAL);
+    let included = Source::new(
+        "conf.d/a.toml",
+        "[[rout]]\npath = \"/a\"\npool = \"late\"\n\n[pools.late]\nbackends = []\n",
+    );
+    assert_eq!(
+        told(&[main, included]),
+        [
+            "conf.d/a.toml:1:3: error: unknown key `rout`; did you mean `route`?",
+            "conf.d/a.toml:5:2: error: unknown key `pools`; did you mean `pool`?",
+        ]
+    );
+}
+
+#[test]
 fn routes_of_included_files_follow_those_of_the_main_file() {
     let main = Source::new("lb.toml", MINIMAL);
     let included = Source::new("a.toml", "[[route]]\npath = \"/a\"\npool = \"api\"\n");
@@ -214,7 +230,8 @@ fn a_dollar_in_a_location_names_what_is_put_in() {
         [(
             "lb.toml:6:25: warning: `$uri` stands for nothing: the client is sent it as it is"
                 .to_owned(),
-            "`{scheme}`, `{host}`, `{path}` and `{query}` stand for the request's".to_owned()
+            "`{scheme}`, `{host}`, `{port}`, `{path}` and `{query}` stand for the request's"
+                .to_owned()
         )]
     );
     assert_eq!(redirect("https://{host}/a$/{path}"), []);

@@ -36,6 +36,15 @@ impl Meaning for Bind {
         "an address such as \"0.0.0.0:8000\", \"[::]:8000\" or \"unix:/run/app.sock\"";
 
     fn read(text: &str) -> Result<Self, String> {
+        if let Some((scheme @ ("tcp" | "udp" | "http" | "https"), address)) = text.split_once("://")
+        {
+            let says = match scheme {
+                "https" => "a table `tls` has it speak TLS".to_owned(),
+                kind => format!("`kind = \"{kind}\"` says what it speaks"),
+            };
+            let message = format!("`{text}` has a scheme, and {says}");
+            return Err(did_you_mean(message, Some(address.trim_end_matches('/'))));
+        }
         match text.strip_prefix("unix:") {
             Some(path) => unix_path(path).map(Self::Unix),
             None => socket_address(text).map(Self::Tcp),

@@ -49,7 +49,7 @@ pub(in super::super) struct Location(pub(in super::super) String);
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// What stands for a part of the request in a redirect's location.
-const PLACEHOLDERS: [&str; 4] = ["scheme", "host", "path", "query"];
+const PLACEHOLDERS: [&str; 5] = ["scheme", "host", "port", "path", "query"];
 
 impl Meaning for PathText {
     const FORMAT: &'static str = "path";

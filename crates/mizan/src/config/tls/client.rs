@@ -103,6 +103,7 @@ fn roots(cx: &mut Cx<'_>, from: &PoolTls, at: &At<'_>, made: &mut Made) -> Optio
     Some(Roots {
         store: Arc::new(store),
         given: Vec::new(),
+        has_authority: true,
     })
 }
 

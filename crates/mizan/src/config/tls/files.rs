@@ -242,7 +242,11 @@ fn order(cx: &mut Cx<'_>, at: &At<'_>, all: &[Facts]) {
             "the issuer of this certificate, `{}`, is not in the file",
             only.issuer
         );
-        let help = "clients that lack it refuse the certificate: append the issuer's certificate to the file (a root, too, to have this warning gone)";
+        let is_own = at.to_string().contains(".client_certificate");
+        let who = if is_own { "backends" } else { "clients" };
+        let help = format!(
+            "{who} that lack it refuse the certificate: append the issuer's certificate to the file (a root, too, to have this warning gone)"
+        );
         cx.warn(at, "incomplete_chain", message, help);
     }
     let broken = all
@@ -266,13 +270,15 @@ pub(super) struct Roots {
     pub(super) store: Arc<RootCertStore>,
     /// Those that were given one by one, and so may stand for themselves; none of the system's.
     pub(super) given: Vec<CertificateDer<'static>>,
+    /// Whether one of them may vouch for others.
+    pub(super) has_authority: bool,
 }
 
 /// The roots of a file.
 pub(super) fn roots(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Roots> {
     let content = cx.content(at)?;
     made.and(&content.bytes);
-    let (found, _) = chain(cx, at, &content)?;
+    let (found, facts) = chain(cx, at, &content)?;
     let mut store = RootCertStore::empty();
     for (number, root) in found.iter().enumerate() {
         if let Err(error) = store.add(root.clone()) {
@@ -284,6 +290,7 @@ pub(super) fn roots(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Roo
     Some(Roots {
         store: Arc::new(store),
         given: found,
+        has_authority: facts.iter().any(|facts| facts.is_authority),
     })
 }
 

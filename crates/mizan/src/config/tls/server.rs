@@ -198,6 +198,12 @@ fn verifier(
         None => Some(Vec::new()),
     };
     let (roots, lists) = (roots?, lists?);
+    if !roots.has_authority {
+        let message =
+            "none of these certificates may sign others: at most whoever holds one of them gets in";
+        let help = "give the certificate of the authority that signs clients' certificates";
+        cx.warn(&at.key("roots"), "no_authority", message, help);
+    }
     let builder = WebPkiClientVerifier::builder_with_provider(roots.store, Arc::clone(provider));
     // Of whom the lists say nothing is refused: a list that is missing must not let revoked ones in.
     let builder = match lists.is_empty() {

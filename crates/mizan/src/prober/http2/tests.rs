@@ -89,7 +89,7 @@ async fn what_answers_in_http1_is_no_backend_of_http2() {
     };
     let (_open, result) = tokio::join!(answer, probed(&address, "/healthz", None));
     assert!(
-        matches!(&result, ProbeResult::Failed { reason, .. } if reason.contains("HTTP/2")),
+        matches!(&result, ProbeResult::Failed { reason, .. } if reason == "the backend speaks HTTP/1.1: see `protocol`"),
         "{result:?}"
     );
 }

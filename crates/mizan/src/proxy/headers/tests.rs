@@ -234,7 +234,12 @@ fn the_client_behind_trusted_proxies_is_the_rightmost_stranger() {
             .expect("a good head")
             .expect("a whole head");
         let trusted = ["10.0.0.0/8".parse().expect("a network")];
-        client_behind(&head, &trusted, "10.0.0.1".parse().expect("an address")).to_string()
+        client_behind(
+            head.lines,
+            &trusted,
+            "10.0.0.1".parse().expect("an address"),
+        )
+        .to_string()
     };
     assert_eq!(behind("1.1.1.1, 2.2.2.2"), "2.2.2.2");
     assert_eq!(behind("1.1.1.1, 10.0.0.9"), "1.1.1.1");
@@ -277,7 +282,7 @@ fn the_client_behind_a_depth_is_that_many_entries_from_the_right() {
         let mut room = Lines::new();
         let head = request::parse(text.as_bytes(), &mut room, limits);
         let head = head.expect("a good head").expect("a whole head");
-        client_at(&head, depth, peer).to_string()
+        client_at(head.lines, depth, peer).to_string()
     };
     let lines = "X-Forwarded-For: 9.9.9.9, 10.0.0.1\r\nX-Forwarded-For: 10.0.0.2\r\n";
     assert_eq!(client(lines, 1), "10.0.0.2");

@@ -62,7 +62,7 @@ impl Shared {
     /// backend has said how many streams it takes: it would refuse those beyond, which all come at once.
     ///
     /// # Errors
-    /// The transport's.
+    /// The transport's; [`io::ErrorKind::Unsupported`] if the backend speaks HTTP/1.1.
     pub(in super::super) async fn open(
         transport: Transport,
         secure: bool,
@@ -88,7 +88,10 @@ impl Shared {
             .map_err(inflow::broken)?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
             Poll::Ready(ended) => {
-                let error = ended.err().map(inflow::broken);
+                let error = ended.err().map(|error| match is_http1(&error) {
+                    true => io::ErrorKind::Unsupported.into(),
+                    false => inflow::broken(error),
+                });
                 Poll::Ready(Err(
                     error.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())
                 ))
@@ -168,6 +171,12 @@ impl Shared {
         }
         !state.is_closed.get() && (state.open.get() > 0 || now_ms < state.idle_until_ms.get())
     }
+}
+
+/// Whether a connection has ended, before the backend said hello, because it speaks HTTP/1.1: its first three letters
+/// would be the length of a frame, of more than 4 MiB.
+fn is_http1(error: &h2::Error) -> bool {
+    error.is_library() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR)
 }
 
 /// Counts a stream as open.

@@ -27,6 +27,13 @@ pub fn write_request(
         .uri
         .authority()
         .map(|authority| authority.as_str().as_bytes());
+    let target = parts.uri.path_and_query();
+    let target = target.map(|target| target.as_str().as_bytes());
+    // Before anything is refused: the log tells what it was for.
+    out.extend_from_slice(parts.method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.or(authority).or(host).unwrap_or_default());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
     let authority = match (authority, host) {
         // RFC 9113 §8.3.1: a Host that says something else makes two readers see two requests.
         (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
@@ -37,14 +44,7 @@ pub fn write_request(
     if parts.headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(HeadError::HostRepeated);
     }
-    out.extend_from_slice(parts.method.as_str().as_bytes());
-    out.push(b' ');
-    let target = match parts.uri.path_and_query() {
-        Some(target) => target.as_str().as_bytes(),
-        None => authority,
-    };
-    out.extend_from_slice(target);
-    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(b"Host: ");
     out.extend_from_slice(authority);
     out.extend_from_slice(b"\r\n");
     write_fields(out, &parts.headers)?;

@@ -128,6 +128,8 @@ impl Inflow {
             Some(web) => {
                 self.begin(web.trailers(&trailers));
                 self.is_last = true;
+                // A client of HTTP/2 would get them a second time, behind the body that has them.
+                return;
             }
             None => {
                 self.framing.extend_from_slice(b"0\r\n");

@@ -50,12 +50,12 @@ pub(super) fn write_request(
     out: &mut Vec<u8>,
     parts: &mut request::Parts,
 ) -> Result<Key, HeadError> {
-    if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
-        return Err(HeadError::LengthMalformed);
-    }
     parts.method = Method::GET;
     parts.headers.remove(KEY);
     convert::write_request(out, parts, true)?;
+    if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
+        return Err(HeadError::LengthMalformed);
+    }
     // Before the empty line.
     out.truncate(out.len() - 2);
     let mut key = [0; 16];

@@ -2,7 +2,7 @@
 
 use super::hello::{server, shake};
 use super::pki::{Pki, Wish};
-use super::{clean, found, listener, pool};
+use super::{clean, compiled, found, listener, pool};
 use crate::certificate::Facts;
 use crate::snapshot::{ClientTls, Protocol};
 use data_encoding::BASE64;
@@ -103,6 +103,22 @@ fn a_client_certificate_is_shown_to_backends_that_ask() {
     )
     .err()
     .expect("refused");
+}
+
+#[test]
+fn it_is_backends_that_miss_the_issuer_of_a_client_certificate() {
+    let pki = Pki::new();
+    pki.issue("own", Wish::of(&["own.example"]));
+    let pem = pki.read("own.pem");
+    let end = "-----END CERTIFICATE-----\n";
+    pki.write(
+        "own.pem",
+        pem.split_inclusive(end).next().expect("the first"),
+    );
+    let own = "roots = \"ca.pem\"\nclient_certificate = { cert = \"own.pem\", key = \"own.key\" }";
+    let (_, warnings) = compiled(&pki, &pool(own), None).expect("it is accepted");
+    let help = warnings[0].help.as_deref().unwrap_or_default();
+    assert!(help.starts_with("backends that lack it refuse"), "{help}");
 }
 
 #[test]

@@ -182,6 +182,28 @@ fn a_certificate_without_its_issuer_is_a_warning() {
 }
 
 #[test]
+fn a_root_that_may_sign_nobody_is_a_warning() {
+    let pki = with_one();
+    pki.issue("client", Wish::of(&["client.example"]));
+    let pem = pki.read("client.pem");
+    let end = "-----END CERTIFICATE-----\n";
+    pki.write(
+        "client.pem",
+        pem.split_inclusive(end).next().expect("the first"),
+    );
+    let told = only(
+        &pki,
+        &listener(&format!(
+            "{ONE}\nclient_auth = {{ roots = \"client.pem\" }}"
+        )),
+    );
+    assert_eq!(
+        told,
+        "warning listener[0].tls.client_auth.roots: none of these certificates may sign others: at most whoever holds one of them gets in"
+    );
+}
+
+#[test]
 fn dates_are_told_and_an_expired_certificate_takes_nothing_down_with_it() {
     let pki = with_one();
     let issue = |from: i32, to: i32| {

@@ -24,7 +24,7 @@ pub(super) fn hold(route: &Route, listener: &str, view: &impl RequestView) -> bo
         && route
             .headers
             .iter()
-            .all(|(name, value)| matches(value, view.header(name)))
+            .all(|(name, value)| matches(value, view.header(name).as_deref()))
         && route
             .query
             .iter()

@@ -3,6 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use regex::bytes::Regex;
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 /// A request as routes see it.
@@ -29,11 +30,11 @@ impl RequestView for Request {
     fn query(&self) -> Option<&[u8]> {
         self.query.as_deref().map(str::as_bytes)
     }
-    fn header(&self, name: &str) -> Option<&[u8]> {
+    fn header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.headers
             .iter()
             .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_bytes())
+            .map(|(_, value)| Cow::Borrowed(value.as_bytes()))
     }
     fn client(&self) -> Option<IpAddr> {
         self.client
