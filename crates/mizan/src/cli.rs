@@ -11,6 +11,7 @@ mod lab;
 mod output;
 mod reload;
 mod serve;
+mod simulate;
 mod status;
 
 use clap::{Args, Parser, Subcommand};
@@ -32,6 +33,7 @@ First steps:
   mizan serve --config mizan.toml       SIGTERM drains, a changed file is reread
   mizan status                          what runs: backends, their state and why
   mizan drain api/10.0.0.1:8080 --wait  takes a backend out, fails no request
+  mizan simulate s01                    what would happen if, policy beside policy
 
 Exit status:
   0  done and verified
@@ -55,6 +57,7 @@ enum Command {
     Undrain(drain::Undrain),
     Reload(reload::Reload),
     Lab(lab::Lab),
+    Simulate(simulate::Simulate),
     Generate(generate::Generate),
     #[command(hide = true)]
     LabBackend(lab::LabBackend),
@@ -106,6 +109,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Drain(command) => output::finish(command.run()),
         Command::Undrain(command) => output::finish(command.run()),
         Command::Reload(command) => output::finish(command.run()),
+        Command::Simulate(command) => command.run().into(),
         Command::Generate(command) => command.run().into(),
         Command::Lab(command) => command.run(),
         Command::LabBackend(command) => command.run(),

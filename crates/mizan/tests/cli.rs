@@ -428,3 +428,50 @@ fn a_default_socket_that_is_not_there_says_how_to_name_another() {
     assert_eq!(output.status.code(), Some(4));
     assert!(err(&output).contains("--admin"), "{}", err(&output));
 }
+
+#[test]
+fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() {
+    let list = mizan(&["simulate"]);
+    assert!(out(&list).contains("s01-one-slow") && list.status.code() == Some(0));
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("pages");
+    let arguments = [
+        "simulate",
+        "s04",
+        "--seconds",
+        "25",
+        "--policy",
+        "power_of_two",
+        "--json",
+    ];
+    let first = mizan(&[&arguments[..], &["--html", &pages.display().to_string()]].concat());
+    assert_eq!(first.status.code(), Some(0), "{}", err(&first));
+    assert_eq!(out(&first), out(&mizan(&arguments)));
+    let reports: serde_json::Value = serde_json::from_str(&out(&first)).expect("JSON");
+    assert_eq!(reports[0]["policies"][0]["policy"], "power_of_two");
+    let page = std::fs::read_to_string(pages.join("s04-black-hole.html")).expect("a page");
+    assert!(page.contains("<svg") && !page.contains("<script"));
+
+    let mine = folder.path().join("mine.toml");
+    std::fs::write(&mine, "time = \"10s\"\nbalancerz = 2\n").expect("written");
+    for (arguments, told) in [
+        (vec!["simulate", "s99"], "neither a file nor a scenario"),
+        (
+            vec!["simulate", "s01", "--policy", "p2c"],
+            "there is no policy `p2c`: one of",
+        ),
+        (
+            vec!["simulate", &mine.display().to_string()],
+            "mine.toml:2:1: unknown key `balancerz`",
+        ),
+        (vec!["simulate", "s01", "--seconds", "0"], "0"),
+    ] {
+        let refused = mizan(&arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(
+            err(&refused).contains(told),
+            "{arguments:?}: {}",
+            err(&refused)
+        );
+    }
+}

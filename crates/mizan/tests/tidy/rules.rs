@@ -48,6 +48,7 @@ pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("h1", &[]),
     ("lack", &[]),
+    ("orca", &[]),
     ("proxy_protocol", &[]),
     ("websocket", &[]),
 ];
@@ -59,6 +60,7 @@ pub(crate) const LEAVES: &[&str] = &[
     "clock",
     "h1",
     "lack",
+    "orca",
     "proxy_protocol",
     "telemetry",
     "websocket",
@@ -91,6 +93,7 @@ fn may_name(module: &str, other: &str) -> bool {
         "clock",
         "h1",
         "lack",
+        "orca",
         "proxy_protocol",
         "snapshot",
         "websocket",

@@ -168,6 +168,13 @@ pub const FAMILIES: &[Family] = &[
         write: grpc_calls,
     },
     Family {
+        name: "mizan_load_reports_malformed_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION,
+        help: "Load reports (ORCA) of backends that could not be read, and were ignored.",
+        write: |scrape, samples| pool(scrape, samples, |cells| cells.bad_load_reports.get()),
+    },
+    Family {
         name: "mizan_log_dropped_lines_total",
         kind: Kind::Counter,
         labels: &[],
@@ -208,13 +215,6 @@ pub const FAMILIES: &[Family] = &[
         labels: POOL,
         help: "1 while so few backends look healthy that health is ignored.",
         write: |scrape, samples| pool_gauge(scrape, samples, |pool| usize::from(pool.panic)),
-    },
-    Family {
-        name: "mizan_load_reports_malformed_total",
-        kind: Kind::Counter,
-        labels: POOL_VERSION,
-        help: "Load reports (ORCA) of backends that could not be read, and were ignored.",
-        write: |scrape, samples| pool(scrape, samples, |cells| cells.bad_load_reports.get()),
     },
     Family {
         name: "mizan_pool_queued",

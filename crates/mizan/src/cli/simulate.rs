@@ -1,0 +1,172 @@
+//! `mizan simulate`.
+
+use super::output::{self, Exit};
+use crate::clock;
+use clap::Args;
+use mizan_core::PolicyKind;
+use mizan_core::time::Instant;
+use mizan_sim::{Options, Report, Scenario, ShippedScenario, run, shipped};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Plays a scenario in virtual time with the decisions that `mizan serve` makes, once for each policy.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mizan simulate                          the scenarios that come along
+  mizan simulate s01                      one of ten backends is ten times slower
+  mizan simulate all --html report/       every scenario, a page with plots for each
+  mizan simulate mine.toml --policy power_of_two --policy least_connections
+  mizan simulate s04 --seed 7 --json      the same figures for a program
+
+The same scenario, seed and policies give the same figures, whatever the machine does meanwhile.
+What may stand in a scenario is in docs/scenarios.md of the crate mizan-sim.
+
+Exit status:
+  0  played
+  2  usage, a scenario is refused, or the output cannot be written")]
+pub(super) struct Simulate {
+    /// A file, the name of a scenario that comes along or its beginning, or `all`. None: lists them.
+    scenarios: Vec<String>,
+    /// Only these policies. Default: all.
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// Where all random numbers come from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Simulated seconds, in place of the scenario's own.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+    /// Writes a page with plots of each scenario into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    html: Option<PathBuf>,
+    /// Prints the reports as JSON: a list, one for each scenario.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Simulate {
+    pub(super) fn run(&self) -> Exit {
+        if self.scenarios.is_empty() {
+            return output::out(&list(), Exit::Done);
+        }
+        match self.play() {
+            Ok(exit) => exit,
+            Err(problem) => {
+                output::err(&format!("mizan: {problem}"));
+                Exit::Usage
+            }
+        }
+    }
+
+    fn play(&self) -> Result<Exit, String> {
+        let options = Options {
+            seed: self.seed,
+            policies: self.policies()?,
+            seconds: self.seconds,
+            // What a run costs differs from one to the next: a report for programs does not have it.
+            stopwatch: (!self.json).then_some(stopwatch),
+        };
+        // All are read before the first is played, which may take its time.
+        let scenarios = self.scenarios.iter().map(|name| found(name));
+        let scenarios: Vec<_> = scenarios.collect::<Result<Vec<_>, _>>()?.concat();
+        if let Some(folder) = &self.html {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        }
+        let mut reports = Vec::new();
+        for scenario in &scenarios {
+            let report = run(scenario, &options);
+            self.write_page(&report)?;
+            if self.json {
+                reports.push(report);
+            } else if output::out(&report.to_text(), Exit::Done) != Exit::Done {
+                return Ok(Exit::Usage);
+            }
+        }
+        Ok(match self.json {
+            true => output::json(&reports, Exit::Done),
+            false => Exit::Done,
+        })
+    }
+
+    fn policies(&self) -> Result<Vec<PolicyKind>, String> {
+        if self.policy.is_empty() {
+            return Ok(PolicyKind::ALL.to_vec());
+        }
+        let named = |name: &String| {
+            let all = PolicyKind::ALL.into_iter();
+            all.clone()
+                .find(|policy| policy.name() == name)
+                .ok_or_else(|| {
+                    let names: Vec<_> = all.map(PolicyKind::name).collect();
+                    format!("there is no policy `{name}`: one of {}", names.join(", "))
+                })
+        };
+        self.policy.iter().map(named).collect()
+    }
+
+    fn write_page(&self, report: &Report) -> Result<(), String> {
+        let Some(folder) = &self.html else {
+            return Ok(());
+        };
+        let path = folder.join(format!("{}.html", report.scenario));
+        std::fs::write(&path, report.to_html())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        output::err(&format!("wrote {}", path.display()));
+        Ok(())
+    }
+}
+
+/// The scenarios that come along, with what each is about.
+fn list() -> String {
+    let rows: Vec<_> = shipped()
+        .iter()
+        .map(|one| vec![one.name.to_owned(), one.scenario().about])
+        .collect();
+    format!(
+        "{}\n\nmizan simulate NAME plays one, `all` every one.",
+        output::table("", &rows)
+    )
+}
+
+/// What `name` stands for: a file before a scenario that comes along.
+fn found(name: &str) -> Result<Vec<Scenario>, String> {
+    if Path::new(name).is_file() {
+        return read(name).map(|scenario| vec![scenario]);
+    }
+    let is_meant = |one: &&ShippedScenario| name == "all" || one.name.starts_with(name);
+    let found: Vec<_> = shipped()
+        .iter()
+        .filter(is_meant)
+        .map(ShippedScenario::scenario)
+        .collect();
+    if found.is_empty() {
+        return Err(format!(
+            "`{name}` is neither a file nor a scenario that comes along: `mizan simulate` lists those"
+        ));
+    }
+    Ok(found)
+}
+
+fn read(name: &str) -> Result<Scenario, String> {
+    let text =
+        std::fs::read_to_string(name).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let mut scenario = Scenario::parse(name, &text).map_err(|problems| {
+        let lines: Vec<_> = problems
+            .iter()
+            .map(|problem| format!("{name}:{problem}"))
+            .collect();
+        format!("the scenario is refused\n{}", lines.join("\n"))
+    })?;
+    if scenario.name == name {
+        let stem = Path::new(name).file_stem().unwrap_or_default();
+        scenario.name = stem.to_string_lossy().into_owned();
+    }
+    Ok(scenario)
+}
+
+/// Real time, to tell what a run cost.
+fn stopwatch() -> Duration {
+    clock::now().saturating_since(Instant::default())
+}
