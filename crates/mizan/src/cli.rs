@@ -33,7 +33,7 @@ First steps:
   mizan serve --config mizan.toml       SIGTERM drains, a changed file is reread
   mizan status                          what runs: backends, their state and why
   mizan drain api/10.0.0.1:8080 --wait  takes a backend out, fails no request
-  mizan simulate s01                    what would happen if, policy beside policy
+  mizan simulate s01                    what would happen if, by policy
 
 Exit status:
   0  done and verified

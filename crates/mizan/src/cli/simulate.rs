@@ -13,14 +13,14 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mizan simulate                          the scenarios that come along
-  mizan simulate s01                      one of ten backends is ten times slower
-  mizan simulate all --html report/       every scenario, a page with plots for each
+  mizan simulate                      the scenarios that come along
+  mizan simulate s01                  one of ten backends is ten times slower
+  mizan simulate all --html report/   every scenario, a page with plots each
   mizan simulate mine.toml --policy power_of_two --policy least_connections
-  mizan simulate s04 --seed 7 --json      the same figures for a program
+  mizan simulate s04 --seed 7 --json  the same figures for a program
 
-The same scenario, seed and policies give the same figures, whatever the machine does meanwhile.
-What may stand in a scenario is in docs/scenarios.md of the crate mizan-sim.
+The same scenario, seed and policies give the same figures.
+What may stand in a scenario is in docs/scenarios.md.
 
 Exit status:
   0  played
