@@ -116,6 +116,10 @@ const FALL_PER_SECOND: f64 = 0.5;
 const RISE_PER_SECOND: f64 = 0.05;
 /// Steps that a weight is changed in: of twenty.
 pub(crate) const LEVELS: u32 = 20;
+/// One that is degraded again this soon after it had recovered has to be well for longer, up to so many
+/// times longer.
+const RELAPSE: Duration = Duration::from_secs(60);
+const RELAPSES_MAX: u32 = 3;
 /// Seconds without a request after which one is sent.
 const SILENCE_MAX: u32 = 3;
 
@@ -154,6 +158,9 @@ pub(crate) struct Adaptive {
     /// Since when none is, and the answers since.
     good_since: Instant,
     good_answers: u32,
+    /// How often in a row it was degraded again soon after it had recovered.
+    relapses: u32,
+    has_recovered: bool,
     ramp: Option<Ramp>,
     /// Seconds in a row without a request.
     silence: u32,
@@ -174,6 +181,8 @@ impl Adaptive {
             against: 0,
             good_since: now,
             good_answers: 0,
+            relapses: 0,
+            has_recovered: false,
             ramp: None,
             silence: 0,
             last_good: None,
@@ -270,6 +279,11 @@ impl Adaptive {
     }
 
     fn degrade(&mut self, now: Instant, reason: String) {
+        let is_relapse = !self.is_degraded && self.has_recovered && now - self.since < RELAPSE;
+        self.relapses = match is_relapse {
+            true => (self.relapses + 1).min(RELAPSES_MAX),
+            false => 0,
+        };
         self.is_degraded = true;
         self.since = now;
         self.reason = reason;
@@ -388,11 +402,12 @@ impl Adaptive {
         let Some(crossed) = crossed else {
             self.against = 0;
             self.good_answers = self.good_answers.saturating_add(answered);
-            let is_long = now - self.good_since >= config.recover_after;
+            let is_long = now - self.good_since >= self.recover_after(config);
             if !self.is_degraded || !is_long || self.good_answers < ANSWERS_TO_RECOVER {
                 return None;
             }
             self.is_degraded = false;
+            self.has_recovered = true;
             self.since = now;
             self.reason.clear();
             let seconds = (now - self.good_since).as_secs();
@@ -426,13 +441,18 @@ impl Adaptive {
         })
     }
 
+    /// How long it has to be well: longer each time for one that is slow by turns.
+    fn recover_after(&self, config: &AdaptiveConfig) -> Duration {
+        config.recover_after * (1 + self.relapses)
+    }
+
     /// Moves the weight towards where it should be.
     fn weigh(&mut self, now: Instant, config: &AdaptiveConfig) {
         let floor = config.weight_min.clamp(0.0, 1.0);
         let mut target = 1.0;
         if self.is_degraded {
             let good = (now - self.good_since).as_secs_f64();
-            let steps = good / config.recover_after.as_secs_f64().max(1.0);
+            let steps = good / self.recover_after(config).as_secs_f64().max(1.0);
             target = self.score.min(floor + (1.0 - floor) * steps);
         }
         let stepped = if target < self.weight {

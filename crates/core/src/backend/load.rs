@@ -71,6 +71,11 @@ impl Latency {
         level.is_finite().then_some(level)
     }
 
+    /// How long ago the last sample was.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now - Instant::from_nanos(self.sampled_at.load(Ordering::Relaxed))
+    }
+
     /// The estimate as of `now`.
     pub(crate) fn at(&self, now: Instant) -> Option<Duration> {
         self.level().map(|level| {

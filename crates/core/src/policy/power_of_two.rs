@@ -7,6 +7,7 @@
 //! many that see the same state do not herd.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use crate::availability::Gate;
 use crate::pool::Claim;
@@ -42,8 +43,12 @@ impl Policy for PowerOfTwo {
     }
 }
 
-/// Latencies within this factor of each other are the same: an average over few requests is no surer.
-const ALIKE: f64 = 2.0;
+/// Latencies within a factor of two of each other are the same, as an average over few requests is no
+/// surer. As a logarithm.
+const ALIKE_LN: f64 = std::f64::consts::LN_2;
+/// What is known of the slower one is not older than this: it may be well again, which only a request
+/// can show.
+const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// A slower backend costs no more than this many times as much: what it has in flight goes on counting.
 const SLOWER_MAX: f64 = 8.0;
 
@@ -57,8 +62,10 @@ fn compare(view: &View<'_>, a: usize, b: usize) -> Ordering {
         (Some(a), Some(b)) => a - b,
         _ => 0.0,
     };
-    if ratio.abs() > ALIKE.ln() {
-        return compare_unlike(view, (a, b), ratio);
+    if ratio.abs() > ALIKE_LN
+        && let Some(order) = compare_unlike(view, (a, b), ratio)
+    {
+        return order;
     }
     let cost = |index: usize| {
         let live = view.backend(index).live();
@@ -73,9 +80,15 @@ fn compare(view: &View<'_>, a: usize, b: usize) -> Ordering {
     (load_a * weight_b).total_cmp(&(load_b * weight_a))
 }
 
-/// The same of two whose latencies differ: `ratio` is the logarithm of a's to b's.
+/// The same of two whose latencies differ: `ratio` is the logarithm of a's to b's. `None` if that is too
+/// long ago.
 #[cold]
-fn compare_unlike(view: &View<'_>, (a, b): (usize, usize), ratio: f64) -> Ordering {
+fn compare_unlike(view: &View<'_>, (a, b): (usize, usize), ratio: f64) -> Option<Ordering> {
+    let slower = if ratio > 0.0 { a } else { b };
+    let live = view.backend(slower).live();
+    if live.in_flight() == 0 && live.latency.age(view.pick.now) > KNOWN_FOR {
+        return None;
+    }
     let cost = |index: usize, factor: f64| {
         let live = view.backend(index).live();
         let load = if live.gate.load().has(Gate::TRIAL) {
@@ -86,5 +99,5 @@ fn compare_unlike(view: &View<'_>, (a, b): (usize, usize), ratio: f64) -> Orderi
         load * factor / f64::from(live.weight())
     };
     let factor = ratio.exp().clamp(1.0 / SLOWER_MAX, SLOWER_MAX);
-    cost(a, factor).total_cmp(&cost(b, 1.0))
+    Some(cost(a, factor).total_cmp(&cost(b, 1.0)))
 }

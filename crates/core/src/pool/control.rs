@@ -214,6 +214,8 @@ impl Control {
         self.shared.set_probed(self.config.probed);
         self.shared
             .set_keeps_peaks(self.config.policy == PolicyKind::PeakEwma);
+        self.shared
+            .set_charges_latency(self.config.policy != PolicyKind::PowerOfTwo);
         let is_watched = self.config.ejection.enabled || self.config.adaptive.enabled;
         if !is_watched {
             self.looks = Looks::default();

@@ -137,7 +137,7 @@ fn failed(
     let usual = shared.picker.load().usual(now, random);
     live.penalty
         .add(now, penalty_step(live.latency.at(now), usual));
-    if kind == FailureKind::Refused {
+    if kind == FailureKind::Refused || !shared.charges_latency() {
         // Has a machine of its own, and says nothing of how long a request takes.
         live.latency.hold(now);
         peak(shared, live, |peak| peak.hold(now));

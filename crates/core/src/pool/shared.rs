@@ -48,6 +48,9 @@ pub(crate) struct Shared {
     probed: AtomicBool,
     /// Whether the policy goes by [`Peak`](crate::backend::peak::Peak).
     keeps_peaks: AtomicBool,
+    /// Whether failures are charged as latency. Where a policy has the failure penalty count besides, one
+    /// failure would keep a backend out for as long as a latency takes to be forgotten.
+    charges_latency: AtomicBool,
     limit_failures: AtomicU32,
     limit_errors: AtomicU32,
     ejected: AtomicU32,
@@ -70,6 +73,7 @@ impl Shared {
             next: AtomicU64::new(u64::MAX),
             probed: AtomicBool::new(false),
             keeps_peaks: AtomicBool::new(false),
+            charges_latency: AtomicBool::new(true),
             limit_failures: AtomicU32::new(u32::MAX),
             limit_errors: AtomicU32::new(u32::MAX),
             ejected: AtomicU32::new(0),
@@ -100,6 +104,14 @@ impl Shared {
 
     pub(crate) fn keeps_peaks(&self) -> bool {
         self.keeps_peaks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn charges_latency(&self) -> bool {
+        self.charges_latency.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_charges_latency(&self, charges: bool) {
+        self.charges_latency.store(charges, Ordering::SeqCst);
     }
 
     pub(crate) fn set_keeps_peaks(&self, keeps: bool) {
