@@ -89,6 +89,8 @@ pub(super) enum Reason {
     DrainCut,
     /// Mizan was stopped at once.
     Shutdown,
+    /// A fault of Mizan's own: what served it has unwound.
+    Internal,
     /// A status that the pool's retry rule names; never shown to a client.
     RetryStatus(u16),
 }
@@ -104,6 +106,7 @@ impl Reason {
             Self::ClientAuth => 421,
             Self::SendTimeout | Self::ClientGone => 499,
             Self::Forbidden => 403,
+            Self::Internal => 500,
             Self::NoRoute => 404,
             Self::Redirect => 302,
             Self::RedirectToHttps => 308,
@@ -181,6 +184,7 @@ impl Reason {
             Self::TunnelTimeout => "tunnel_timeout",
             Self::DrainCut => "drain_cut",
             Self::Shutdown => "shutdown",
+            Self::Internal => "internal",
             Self::RetryStatus(_) => "retry_status",
         }
     }

@@ -211,9 +211,10 @@ async fn refuse(down: &mut Downstream, worker: &Rc<Worker>, reason: Reason) -> N
         started,
         down.input.as_ref().map_or(0, |input| input.len() as u64),
     );
-    record::started(down, &in_force);
+    let mut begun = record::started(down, &in_force);
     answer::send(down, worker, &plan, None, reason, false, &mut outcome).await;
     record::finished(down, worker, &in_force, &plan, &outcome);
+    begun.told();
     Next::Linger
 }
 
@@ -255,7 +256,7 @@ async fn exchange(
     let _in_flight = worker.in_flight();
     let (in_force, standing) = settle(&mut down.listener, worker);
     let trust = trust::of_client(standing, down);
-    record::started(down, &in_force);
+    let mut begun = record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
     let mut outcome = Record::new(started, 0);
     outcome.decided = decided;
@@ -294,6 +295,7 @@ async fn exchange(
     if !matches!(after, After::Tunnel(_)) {
         record::finished(down, worker, &in_force, &plan, &outcome);
     }
+    begun.told();
     worker.put_scratch(plan.head);
     if plan.logged.bytes.capacity() > 0 {
         worker.put_scratch(plan.logged.bytes);
