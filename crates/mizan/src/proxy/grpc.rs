@@ -9,6 +9,7 @@ use std::time::Duration;
 /// Status codes of gRPC that Mizan itself gives.
 pub(super) mod code {
     pub(in super::super) const CANCELLED: u32 = 1;
+    pub(in super::super) const INVALID_ARGUMENT: u32 = 3;
     pub(in super::super) const DEADLINE_EXCEEDED: u32 = 4;
     pub(in super::super) const PERMISSION_DENIED: u32 = 7;
     pub(in super::super) const RESOURCE_EXHAUSTED: u32 = 8;
@@ -72,6 +73,7 @@ fn parse_timeout(value: &[u8]) -> Option<Duration> {
 pub(super) fn code_of(reason: Reason, status: u16) -> u32 {
     match (reason, status) {
         (Reason::RequestTimeout | Reason::ClientTimeout, _) | (_, 504) => code::DEADLINE_EXCEEDED,
+        (Reason::Chunk(_), _) => code::INVALID_ARGUMENT,
         (_, 401) => code::UNAUTHENTICATED,
         (_, 403) => code::PERMISSION_DENIED,
         (_, 404 | 405 | 501) => code::UNIMPLEMENTED,

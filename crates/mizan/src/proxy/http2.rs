@@ -21,4 +21,5 @@ mod io;
 mod outflow;
 mod ping;
 pub(super) mod server;
+pub(super) mod unfit;
 mod websocket;

@@ -4,6 +4,7 @@
 //! backends and clients that are scripted to the byte (`support`). Nothing here waits for a fixed time:
 //! a test waits until what it is about has happened, up to a deadline that only a failure reaches.
 
+mod blame;
 mod certificates;
 mod client_auth;
 mod commands;

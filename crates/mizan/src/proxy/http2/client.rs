@@ -8,9 +8,10 @@ use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
 use super::ping::Pinger;
+use super::unfit::Unfit;
 use super::websocket::Asked;
 use crate::h1::line::Lines;
-use crate::h1::{FIELDS_MAX, Framing, request};
+use crate::h1::{FIELDS_MAX, Framing, HeadError, request};
 use crate::snapshot::Pool;
 use crate::telemetry::metrics::OpenConnection;
 use bytes::Bytes;
@@ -364,17 +365,16 @@ impl ClientStream {
         }
     }
 
-    /// A head is always written whole. [`io::ErrorKind::InvalidInput`]: HTTP/2 cannot carry it.
+    /// A head is always written whole. HTTP/2 has no bytes for some targets that HTTP/1.1 lets pass: [`Unfit`].
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let To::Head(sender) = &mut self.to else {
             return Ok(0);
         };
         let mut lines = Lines::new();
-        let unfit = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let head = request::parse(bytes, &mut lines, LIMITS).map_err(unfit)?;
-        let head = head.ok_or(io::ErrorKind::InvalidInput)?;
-        let mut request = convert::request(&head, self.secure)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let head = request::parse(bytes, &mut lines, LIMITS).map_err(Unfit::Head)?;
+        let unfit = Unfit::Head(HeadError::Target);
+        let head = head.ok_or(unfit)?;
+        let mut request = convert::request(&head, self.secure).map_err(|_| unfit)?;
         if let Some(web) = self.web {
             web.to_grpc(request.headers_mut());
         }

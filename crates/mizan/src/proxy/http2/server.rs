@@ -11,10 +11,11 @@ use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
 use super::ping::Pinger;
+use super::unfit::Unfit;
 use super::websocket;
 use crate::clock;
 use crate::h1::line::Lines;
-use crate::h1::{Framing, response};
+use crate::h1::{Framing, HeadError, response};
 use crate::snapshot::Listener;
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
@@ -348,9 +349,10 @@ impl ServerStream {
             return Ok(0);
         };
         let mut lines = Lines::new();
-        let head = response::parse(bytes, &mut lines, self.to_head).map_err(io::Error::other)?;
-        let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        let mut response = convert::response(&head).map_err(io::Error::other)?;
+        let head = response::parse(bytes, &mut lines, self.to_head).map_err(Unfit::Head)?;
+        let unfit = Unfit::Head(HeadError::Field);
+        let head = head.ok_or(unfit)?;
+        let mut response = convert::response(&head).map_err(|_| unfit)?;
         if let Some(key) = &self.websocket
             && (200..300).contains(&head.status) | (head.status == 101)
             && !key.is_accepted(&head)
