@@ -247,6 +247,7 @@ impl Response {
                     return Poll::Ready(Err(match Unfit::of(&error) {
                         Some(Unfit::Head(error)) => Reason::BadResponse(error),
                         Some(Unfit::Body(error)) => Reason::BadResponseChunk(error),
+                        Some(Unfit::Upgrade) => Reason::UpgradeUnsupported,
                         None => Reason::ClientGone,
                     }));
                 }

@@ -171,6 +171,7 @@ impl Upload {
                         return match Unfit::of(&error) {
                             Some(Unfit::Head(error)) => Progress::Faulty(Reason::Head(error)),
                             Some(Unfit::Body(error)) => Progress::Faulty(Reason::Chunk(error)),
+                            Some(Unfit::Upgrade) => Progress::Faulty(Reason::UpgradeUnsupported),
                             None => Progress::Refused(error.kind()),
                         };
                     }

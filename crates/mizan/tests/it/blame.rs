@@ -131,3 +131,42 @@ fn what_a_client_cannot_be_sent_is_the_backend_s_fault() {
     });
     assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 1.0);
 }
+
+/// Answers to a WebSocket over HTTP/2 that are none: what the client is told is what is logged and counted.
+#[test]
+fn an_answer_that_is_no_websocket_is_told_as_it_was() {
+    let backend = Backend::start(|exchange| match exchange.target() {
+        "/wrong" => {
+            let head =
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n";
+            exchange.send(format!("{head}Sec-WebSocket-Accept: no\r\n\r\n"))?;
+            Ok(Next::Close)
+        }
+        _ => exchange.serve(),
+    });
+    let log = "[log]\naccess = \"{dir}/access.log\"\n";
+    let own = "[[route]]\npath = \"/own\"\nrespond = { status = 200 }\n";
+    let retry = "retry = { tries_max = 1 }";
+    let mizan = Mizan::start(&(config("", retry, &[backend.address()]) + own + log));
+    let client = H2Client::connect(mizan.address());
+    for (path, reason, failures) in [
+        ("/wrong", "bad_response", 1.0),
+        // Anybody can ask what is no WebSocket for one.
+        ("/plain", "upgrade_unsupported", 1.0),
+        ("/own", "respond", 1.0),
+    ] {
+        let (answer, _) = run(WebSocket::ask(&client, "a.example", path)).expect("an answer");
+        assert_eq!(answer.status(), 502, "{path}");
+        let label = format!("cause=\"{reason}\",code=\"502\"");
+        eventually(PATIENCE, "it is counted", || {
+            mizan.metric("mizan_own_answers_total", &label) == 1.0
+        });
+        eventually(PATIENCE, "it is logged", || {
+            let file = mizan.directory().join("access.log");
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            let line = text.lines().find(|line| line.contains(path));
+            line.is_some_and(|line| line.contains("\"status\":502") && line.contains(reason))
+        });
+        assert_eq!(mizan.metric("mizan_backend_failures_total", ""), failures);
+    }
+}

@@ -1,5 +1,6 @@
 //! A backend's connection that speaks HTTP/2, shared by the requests that go there.
 
+use super::super::grpc::Account;
 use super::super::timer::{Timer, Wheel};
 use super::super::transport::Transport;
 use super::convert;
@@ -154,6 +155,7 @@ impl Shared {
             secure: self.secure,
             to_head: false,
             web: None,
+            is_grpc: false,
             asked: None,
             is_refused: false,
             _open: OpenStream(Rc::clone(&self.state)),
@@ -190,6 +192,8 @@ pub(in super::super) struct ClientStream {
     to_head: bool,
     /// The client is one of gRPC-Web.
     web: Option<Spelling>,
+    /// The answer is one of gRPC.
+    is_grpc: bool,
     /// The client asks for a WebSocket.
     asked: Option<Asked>,
     /// The backend said that it has not looked at the request.
@@ -252,11 +256,15 @@ impl ClientStream {
     }
 
     /// How the call ended by gRPC's account, if it was one and has ended.
-    pub(in super::super) fn grpc_status(&self) -> Option<u32> {
-        match &self.from {
-            From::Body(inflow) => inflow.grpc_status,
-            _ => None,
-        }
+    pub(in super::super) fn grpc_account(&self) -> Option<Account> {
+        let From::Body(inflow) = &self.from else {
+            return None;
+        };
+        Some(match inflow.grpc_status {
+            Some(code) => Account::Said(code),
+            None if self.is_grpc => Account::Missing,
+            None => Account::Foreign,
+        })
     }
 
     pub(in super::super) fn poll_read_ready(
@@ -330,7 +338,9 @@ impl ClientStream {
         }
         let ends = frames.is_end_stream();
         let content_type = parts.headers.get(http::header::CONTENT_TYPE);
-        if !content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+        self.is_grpc =
+            content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+        if !self.is_grpc {
             // An answer that is no call's: it passes as it is.
             self.web = None;
         }

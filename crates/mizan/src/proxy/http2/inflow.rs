@@ -117,7 +117,7 @@ impl Inflow {
         self.framing.clear();
         self.framing_read = 0;
         let trailers = trailers.unwrap_or_default();
-        self.grpc_status = convert::grpc_status(&trailers);
+        self.grpc_status = convert::grpc_status(&trailers).or(self.grpc_status);
         match self.web {
             _ if !self.is_chunked => {}
             Some(web) => {

@@ -356,6 +356,11 @@ impl ServerStream {
             .map(|()| Err(io::ErrorKind::ConnectionReset.into()))
     }
 
+    /// Whether a status of success would be a WebSocket.
+    pub(in super::super) fn awaits_websocket(&self) -> bool {
+        self.websocket.is_some() && matches!(self.out, Out::Head(_))
+    }
+
     pub(in super::super) fn is_read(&self) -> bool {
         self.inflow.is_ended()
     }
@@ -422,14 +427,12 @@ impl ServerStream {
             && (200..300).contains(&head.status) | (head.status == 101)
             && !key.is_accepted(&head)
         {
-            // RFC 8441 §5: a status of success would be a WebSocket, and this is none.
-            *response.status_mut() = http::StatusCode::BAD_GATEWAY;
-            response.headers_mut().clear();
-            respond
-                .send_response(response, true)
-                .map_err(inflow::broken)?;
-            self.out = Out::Ended(None);
-            return Ok(head.bytes.len());
+            self.awaits_trailers = false;
+            let unfit = match head.status {
+                101 => Unfit::Head(HeadError::Field),
+                _ => Unfit::Upgrade,
+            };
+            return Err(unfit.into());
         }
         if head.status == 101 {
             self.is_tunnel = true;

@@ -12,6 +12,9 @@ pub(in super::super) enum Unfit {
     Head(HeadError),
     #[error(transparent)]
     Body(ChunkError),
+    /// A status of success to who asks for a WebSocket over HTTP/2, where that would be one (RFC 8441 §5).
+    #[error("an answer that is no WebSocket")]
+    Upgrade,
 }
 
 impl Unfit {
