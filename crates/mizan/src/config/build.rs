@@ -207,6 +207,7 @@ fn http2(from: &schema::Listener) -> Option<Http2> {
         connection_window_bytes: u32::try_from(limits.connection_window.value.0).ok()?,
         resets_pending_max: usize::try_from(limits.resets_pending_max).ok()?,
         resets_per_second_max: limits.resets_per_second_max,
+        control_frames_per_second_max: limits.control_frames_per_second_max,
         age_max: limits.age_max.value.0,
         ping: Ping {
             interval: limits.ping_interval.value.0,

@@ -28,6 +28,12 @@ pub enum ChunkError {
     /// A malformed, forbidden (RFC 9110 §6.5.1) or oversized trailer field.
     #[error("malformed or forbidden trailer field")]
     Trailer,
+    /// More trailer fields than HTTP/2 is sent.
+    #[error("too many trailer fields")]
+    TooManyTrailers,
+    /// A body in base64 that is none.
+    #[error("malformed or incomplete base64")]
+    Base64,
 }
 
 impl ChunkError {
@@ -38,6 +44,8 @@ impl ChunkError {
             Self::Extension => "chunk_extension",
             Self::LineEnd => "chunk_line_end",
             Self::Trailer => "trailer",
+            Self::TooManyTrailers => "too_many_trailers",
+            Self::Base64 => "base64",
         }
     }
 }

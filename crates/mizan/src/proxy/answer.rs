@@ -58,6 +58,9 @@ pub(super) async fn send(
     if plan.is_grpc {
         content = content.for_grpc(plan, reason);
     }
+    if (200..300).contains(&content.status) && down.transport.awaits_websocket() {
+        content = Content::no_websocket();
+    }
     outcome.status = content.status;
     outcome.grpc_status = content.grpc;
     write(&mut out, plan, &content, reason, keep);
@@ -93,6 +96,16 @@ struct Content<'a> {
 }
 
 impl Content<'_> {
+    /// In place of what would be taken for a WebSocket.
+    fn no_websocket() -> Self {
+        Content {
+            status: 502,
+            content_type: "",
+            body: Cow::Borrowed(b""),
+            grpc: None,
+        }
+    }
+
     /// The same to a call of gRPC: trailers alone, which hold all that its client reads.
     fn for_grpc(self, plan: &Plan, reason: Reason) -> Self {
         Content {

@@ -91,6 +91,8 @@ pub(super) enum Reason {
     DrainCut,
     /// Mizan was stopped at once.
     Shutdown,
+    /// A fault of Mizan's own: what served it has unwound.
+    Internal,
     /// A status that the pool's retry rule names; never shown to a client.
     RetryStatus(u16),
 }
@@ -106,6 +108,7 @@ impl Reason {
             Self::ClientAuth => 421,
             Self::SendTimeout | Self::ClientGone => 499,
             Self::Forbidden => 403,
+            Self::Internal => 500,
             Self::NoRoute => 404,
             Self::Redirect => 302,
             Self::RedirectToHttps => 308,
@@ -185,6 +188,7 @@ impl Reason {
             Self::TunnelTimeout => "tunnel_timeout",
             Self::DrainCut => "drain_cut",
             Self::Shutdown => "shutdown",
+            Self::Internal => "internal",
             Self::RetryStatus(_) => "retry_status",
         }
     }

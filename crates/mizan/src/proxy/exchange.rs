@@ -219,9 +219,10 @@ async fn refuse(
         outcome.bytes_in = input.len() as u64;
         plan::note_unsound(input.unread(), down, worker, &in_force, &mut plan);
     }
-    record::started(down, &in_force);
+    let mut begun = record::started(down, &in_force);
     answer::send(down, worker, &plan, None, reason, false, &mut outcome).await;
     record::finished(down, worker, &in_force, &plan, &outcome);
+    begun.told();
     if plan.logged.bytes.capacity() > 0 {
         worker.put_scratch(plan.logged.bytes);
     }
@@ -266,7 +267,7 @@ async fn exchange(
     let _in_flight = worker.in_flight();
     let (in_force, standing) = settle(&mut down.listener, worker);
     let trust = trust::of_client(standing, down);
-    record::started(down, &in_force);
+    let mut begun = record::started(down, &in_force);
     let mut plan = Plan::new(worker.scratch());
     let mut outcome = Record::new(started, 0);
     outcome.decided = decided;
@@ -309,6 +310,7 @@ async fn exchange(
     if !matches!(after, After::Tunnel(_)) {
         record::finished(down, worker, &in_force, &plan, &outcome);
     }
+    begun.told();
     worker.put_scratch(plan.head);
     if plan.logged.bytes.capacity() > 0 {
         worker.put_scratch(plan.logged.bytes);

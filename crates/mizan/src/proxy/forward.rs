@@ -5,7 +5,6 @@ use super::connect;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
-use super::grpc;
 use super::plan::{self, Plan};
 use super::queue;
 use super::record::Record;
@@ -242,6 +241,7 @@ async fn one_try<'s>(
     let parties = (&mut up, &mut response);
     match conclude(down, request, upload, parties, (outcome, measured)).await {
         Concluded::Over(after) => Ok(after),
+        Concluded::Unsaid(reason) => Err(Failed::delivered(reason)),
         Concluded::Clean(after) => {
             let now_ms = down.timer.now_ms();
             request.worker.upstreams.put(up, request.pool, now_ms);
@@ -260,6 +260,8 @@ async fn one_try<'s>(
 enum Concluded {
     /// The backend's connection is not used again.
     Over(After),
+    /// Nor is it here, and the client can be told: it was sent nothing.
+    Unsaid(Reason),
     /// It is good for another exchange.
     Clean(After),
     /// Both connections go on with another protocol.
@@ -296,10 +298,12 @@ async fn conclude(
             if let Some(load) = up.transport.load_report() {
                 response_head::report_load(load, request, backend);
             }
-            let status = match up.transport.grpc_status().filter(|_| request.plan.is_grpc) {
-                Some(code) => {
+            let account = up.transport.grpc_account();
+            let status = match account.filter(|_| request.plan.is_grpc) {
+                Some(account) => {
+                    let (code, status) = account.judged(response.head.status);
                     outcome.grpc_status = Some(code);
-                    grpc::http_status(code)
+                    status
                 }
                 None => response.head.status,
             };
@@ -323,6 +327,11 @@ async fn conclude(
         Err(reason) => {
             up.abandon();
             observe_failure(request, backend, reason, started);
+            let is_unfit = matches!(reason, Reason::BadResponse(_) | Reason::UpgradeUnsupported);
+            if is_unfit && response.written == 0 {
+                outcome.status = 0;
+                return Concluded::Unsaid(reason);
+            }
             outcome.reason = Some(reason);
             // The client must see that its answer is not whole. Where the framing cannot show it, a reset does.
             if response.is_close_delimited() {

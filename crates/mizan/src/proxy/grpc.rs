@@ -9,6 +9,8 @@ use std::time::Duration;
 /// Status codes of gRPC that Mizan itself gives.
 pub(super) mod code {
     pub(in super::super) const CANCELLED: u32 = 1;
+    pub(in super::super) const UNKNOWN: u32 = 2;
+    pub(in super::super) const INVALID_ARGUMENT: u32 = 3;
     pub(in super::super) const DEADLINE_EXCEEDED: u32 = 4;
     pub(in super::super) const PERMISSION_DENIED: u32 = 7;
     pub(in super::super) const RESOURCE_EXHAUSTED: u32 = 8;
@@ -72,6 +74,7 @@ fn parse_timeout(value: &[u8]) -> Option<Duration> {
 pub(super) fn code_of(reason: Reason, status: u16) -> u32 {
     match (reason, status) {
         (Reason::RequestTimeout | Reason::ClientTimeout, _) | (_, 504) => code::DEADLINE_EXCEEDED,
+        (Reason::Chunk(_), _) => code::INVALID_ARGUMENT,
         (_, 401) => code::UNAUTHENTICATED,
         (_, 403) => code::PERMISSION_DENIED,
         (_, 404 | 405 | 501) => code::UNIMPLEMENTED,
@@ -79,6 +82,41 @@ pub(super) fn code_of(reason: Reason, status: u16) -> u32 {
         (_, 421 | 429 | 502 | 503) => code::UNAVAILABLE,
         (_, 499) => code::CANCELLED,
         _ => code::INTERNAL,
+    }
+}
+
+/// How a call has ended, by what its backend has sent to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Account {
+    Said(u32),
+    /// An answer of gRPC without a readable status.
+    Missing,
+    /// No answer of gRPC.
+    Foreign,
+}
+
+impl Account {
+    /// The status code that the client goes by, and the status of HTTP that the backend is judged by; `status` is its
+    /// answer's. Who answers calls and leaves out how they ended has failed. Who answers something else has not: a
+    /// client brings that about with a call to what serves none.
+    pub(super) fn judged(self, status: u16) -> (u32, u16) {
+        match self {
+            Self::Said(code) => (code, http_status(code)),
+            Self::Missing if status == 200 => (code::UNKNOWN, http_status(code::UNKNOWN)),
+            Self::Missing | Self::Foreign => (code_of_status(status), status),
+        }
+    }
+}
+
+/// What a client makes of an answer without a status code (gRPC's mapping of statuses of HTTP).
+fn code_of_status(status: u16) -> u32 {
+    match status {
+        400 => code::INTERNAL,
+        401 => code::UNAUTHENTICATED,
+        403 => code::PERMISSION_DENIED,
+        404 => code::UNIMPLEMENTED,
+        429 | 502 | 503 | 504 => code::UNAVAILABLE,
+        _ => code::UNKNOWN,
     }
 }
 

@@ -21,4 +21,6 @@ mod io;
 mod outflow;
 mod ping;
 pub(super) mod server;
+mod strain;
+pub(super) mod unfit;
 mod websocket;

@@ -74,11 +74,52 @@ fn listener_index(down: &Downstream, in_force: &InForce) -> usize {
 }
 
 /// A request has begun.
-pub(super) fn started(down: &Downstream, in_force: &InForce) {
-    in_force
-        .series
-        .listener(listener_index(down, in_force))
-        .started();
+pub(super) fn started(down: &Downstream, in_force: &Rc<InForce>) -> Begun {
+    let begun = Begun::before(down, in_force);
+    in_force.series.listener(begun.listener as usize).started();
+    begun
+}
+
+/// A request that was counted as begun. If it goes before its end is told, its task unwinds: it is counted as ended all
+/// the same, or the gauge would stay too high for ever.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) in_force: Rc<InForce>,
+    listener: u32,
+    is_told: bool,
+}
+
+impl Begun {
+    /// One that was counted as begun before.
+    pub(super) fn before(down: &Downstream, in_force: &Rc<InForce>) -> Self {
+        Self {
+            in_force: Rc::clone(in_force),
+            listener: listener_index(down, in_force) as u32,
+            is_told: false,
+        }
+    }
+
+    /// Its end was told, or somebody else will tell it.
+    pub(super) fn told(&mut self) {
+        self.is_told = true;
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if self.is_told {
+            return;
+        }
+        self.in_force.series.finished(&Finished {
+            listener: self.listener as usize,
+            place: Place::NOWHERE,
+            status: 0,
+            reason: Some(Reason::Internal.code()),
+            duration: Duration::ZERO,
+            bytes_in: 0,
+            bytes_out: 0,
+        });
+    }
 }
 
 /// What is told of a request's head.
@@ -313,4 +354,47 @@ fn handed_ended(handed: &Handed<'_>, worker: &Worker, in_force: &InForce, outcom
         ..AccessRecord::default()
     };
     logger.write(&record, settings);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::exposition::render;
+    use crate::telemetry::fixture::snapshot;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn a_request_whose_task_unwinds_is_in_flight_no_more() {
+        let snapshot = Arc::new(snapshot(&["web"], &[], &[]));
+        let metrics = Metrics::new(1, Duration::ZERO);
+        let series = metrics.register(&snapshot).worker(0);
+        let in_force = Rc::new(InForce {
+            snapshot: Arc::clone(&snapshot),
+            series,
+        });
+        let begin = || {
+            in_force.series.listener(0).started();
+            Begun {
+                in_force: Rc::clone(&in_force),
+                listener: 0,
+                is_told: false,
+            }
+        };
+        begin().told();
+        let unwinding = std::panic::AssertUnwindSafe(|| {
+            let _begun = begin();
+            std::panic::resume_unwind(Box::new("a bug"));
+        });
+        std::panic::catch_unwind(unwinding).expect_err("it unwinds");
+        let text = render(&metrics, &snapshot, Instant::default());
+        // The first was told of elsewhere.
+        assert!(
+            text.contains("mizan_requests_in_flight{listener=\"web\"} 1\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("{cause=\"internal\",code=\"0\"} 1\n"),
+            "{text}"
+        );
+    }
 }

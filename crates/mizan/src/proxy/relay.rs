@@ -5,12 +5,14 @@ use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::forward::Request;
+use super::http2::unfit::Unfit;
 use super::patience::Patience;
 use super::splice;
 use super::upload::{Progress, Upload};
 use super::upstream::Upstream;
 use crate::h1::Framing;
 use crate::h1::chunked::Piece;
+use mizan_core::pool::Failure;
 use mizan_core::time::Instant;
 use std::io::Write;
 use std::task::{Context, Poll};
@@ -77,6 +79,12 @@ pub(super) async fn relay(
                     progress,
                     Progress::Sent | Progress::Refused(_) | Progress::Faulty(_)
                 );
+                match progress {
+                    // What the backend was sent is no request's body any more.
+                    Progress::Faulty(reason @ Reason::Chunk(_)) => return Poll::Ready(Err(reason)),
+                    Progress::Faulty(reason) => flow.fault = Some(reason),
+                    _ => {}
+                }
             }
             flow.poll(cx, down, request, up, response)
         })
@@ -93,7 +101,11 @@ pub(super) async fn relay(
     request
         .worker
         .put_scratch(std::mem::take(&mut response.out));
-    result
+    // A backend that waits for the rest of a body which does not come is not to blame for its silence.
+    result.map_err(|reason| match (reason.failure(), flow.fault) {
+        (Some(Failure::Timeout), Some(fault)) => fault,
+        _ => reason,
+    })
 }
 
 enum Step {
@@ -106,6 +118,8 @@ enum Step {
 /// The poll state of a relay.
 struct Flow {
     upload_over: bool,
+    /// Why the client's body is not whole, while its answer goes on.
+    fault: Option<Reason>,
     patience: Patience,
     /// Body bytes read from the backend.
     read: u64,
@@ -115,6 +129,7 @@ impl Flow {
     fn new(upload_over: bool) -> Self {
         Self {
             upload_over,
+            fault: None,
             patience: Patience::new(),
             read: 0,
         }
@@ -227,7 +242,16 @@ impl Response {
                         input.consume(count - of_out);
                     }
                 }
-                Poll::Ready(_) => return Poll::Ready(Err(Reason::ClientGone)),
+                // What the client's protocol has no form for is the backend's fault, not the client's.
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(match Unfit::of(&error) {
+                        Some(Unfit::Head(error)) => Reason::BadResponse(error),
+                        Some(Unfit::Body(error)) => Reason::BadResponseChunk(error),
+                        Some(Unfit::Upgrade) => Reason::UpgradeUnsupported,
+                        None => Reason::ClientGone,
+                    }));
+                }
+                Poll::Ready(Ok(_)) => return Poll::Ready(Err(Reason::ClientGone)),
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -24,7 +24,6 @@ use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
 use mizan_core::backend::Backend;
 use mizan_core::time::Instant;
-use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -309,13 +308,8 @@ impl Wait {
         std::future::poll_fn(|cx| {
             if !self.is_sent && !self.is_refused {
                 let progress = upload.poll(cx, head, down, &mut up.transport, request.worker);
-                match progress {
-                    // HTTP/2 has no bytes for some targets that HTTP/1.1 lets pass: that is no fault of the backend's.
-                    Progress::Refused(io::ErrorKind::InvalidInput) => {
-                        return Poll::Ready(Err(Reason::Head(HeadError::Target)));
-                    }
-                    Progress::Refused(error) => up.end.note(error),
-                    _ => {}
+                if let Progress::Refused(error) = progress {
+                    up.end.note(error);
                 }
                 if let Err(reason) = self.note(progress, down, request, upload) {
                     return Poll::Ready(Err(reason));

@@ -40,7 +40,7 @@ const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
     let _in_flight = worker.in_flight();
     let (in_force, standing) = exchange::settle(&mut down.listener, worker);
-    record::started(down, &in_force);
+    let mut begun = record::started(down, &in_force);
     let mut outcome = Record::new(clock::now(), 0);
     let mut name = None;
     let served = {
@@ -55,6 +55,7 @@ pub(super) async fn serve(down: &mut Downstream, worker: &Rc<Worker>) {
     }
     let name = name.unwrap_or_default();
     record::tunnel_ended(down, worker, &in_force, &name, &outcome);
+    begun.told();
 }
 
 /// Looks for the client's name where that decides, and hands its connection through.

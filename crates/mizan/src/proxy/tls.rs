@@ -1,6 +1,8 @@
 //! TLS over a socket. The session keeps no buffers: records lie in lent ones while there are any, so an idle connection
 //! holds its keys and nothing else.
 
+mod alert;
+
 use super::buffer::{Buffer, BufferPool, LARGE, SMALL};
 use super::socket::Socket;
 use rustls::client::UnbufferedClientConnection;
@@ -61,6 +63,8 @@ pub(super) struct Tls {
     /// Record bytes sent since the connection was made.
     sent: usize,
     end: End,
+    /// Why a record was refused: its session is not asked again, and the alert was the last that it has said.
+    refused: Option<Box<rustls::Error>>,
     /// `close_notify` is said: nothing more is, but the peer may go on.
     has_closed: bool,
 }
@@ -111,6 +115,8 @@ enum Goal<'a> {
     Write(&'a [u8], &'a [u8]),
     /// To say that nothing more is sent.
     Close,
+    /// To say what was wrong, and nothing else.
+    Alert,
 }
 
 /// What one step came to.
@@ -140,6 +146,7 @@ impl Tls {
             accepted: 0,
             sent: 0,
             end: End::Open,
+            refused: None,
             has_closed: false,
         }
     }
@@ -169,7 +176,10 @@ impl Tls {
     /// [`io::ErrorKind::InvalidData`] with the broken rule, or the socket's own.
     pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let step = self.run(Goal::Read(&mut []));
+            let step = match self.refusal() {
+                Some(error) => Err(error),
+                None => self.run(Goal::Read(&mut [])),
+            };
             // Also what says why it failed.
             ready!(self.poll_flush(cx))?;
             match step? {
@@ -192,7 +202,11 @@ impl Tls {
             match self.end {
                 End::Open => {}
                 End::Closed => return Poll::Ready(Ok(0)),
-                End::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                End::Broken => {
+                    let error = self.refusal();
+                    let error = error.unwrap_or_else(|| io::ErrorKind::InvalidData.into());
+                    return Poll::Ready(Err(error));
+                }
             }
             let step = self.run(Goal::Read(room));
             // An answer to a message of the handshake's kind. Reading does not wait until it is sent.
@@ -218,6 +232,9 @@ impl Tls {
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.accepted == 0 {
+            if self.refused.is_some() {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
             let first = &first[..first.len().min(WRITE_MAX)];
             let second = &second[..second.len().min(WRITE_MAX - first.len())];
             self.run(Goal::Write(first, second))?;
@@ -285,6 +302,11 @@ impl Tls {
         bytes.len() >= 5 && bytes.len() >= 5 + usize::from(u16::from_be_bytes([bytes[3], bytes[4]]))
     }
 
+    fn refusal(&self) -> Option<io::Error> {
+        let error = self.refused.as_deref()?.clone();
+        Some(io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
     /// Receives once.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.incoming.is_none() {
@@ -342,7 +364,11 @@ impl Tls {
     fn run(&mut self, mut goal: Goal<'_>) -> io::Result<Step> {
         let mut read = 0;
         loop {
-            match self.step(&mut goal, read) {
+            let step = self.advance(&mut goal, read);
+            if let Ok(Step::Closed) = step {
+                self.end = End::Closed;
+            }
+            match step {
                 Ok(Step::Again) => {}
                 // That the peer sends no more is noted; it may be sent to.
                 Ok(Step::Closed) if !matches!(goal, Goal::Read(_)) => {}
@@ -351,6 +377,8 @@ impl Tls {
                 Ok(step) => return Ok(step),
                 Err(error) => {
                     self.end = End::Broken;
+                    self.alert(&error);
+                    self.refused = Some(Box::new(error.clone()));
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                 }
             }
@@ -364,7 +392,7 @@ impl Tls {
     }
 
     /// One state of the session.
-    fn step(&mut self, goal: &mut Goal<'_>, read: usize) -> Result<Step, rustls::Error> {
+    fn advance(&mut self, goal: &mut Goal<'_>, read: usize) -> Result<Step, rustls::Error> {
         let outgoing = match &mut self.outgoing {
             Some(outgoing) => outgoing,
             None => self.outgoing.insert(match goal {
@@ -403,56 +431,8 @@ impl Tls {
         if self.outgoing.as_ref().is_some_and(Buffer::is_empty) {
             self.outgoing = None;
         }
-        match &step {
-            Ok(Step::Closed) => self.end = End::Closed,
-            Err(error) => {
-                self.alert();
-                if is_unknown_name(error) {
-                    self.say_unknown_name();
-                }
-            }
-            _ => {}
-        }
         step
     }
-
-    /// The library calls it `access_denied` when no certificate is found for a name: RFC 6066 §3 has a word of its own.
-    fn say_unknown_name(&mut self) {
-        const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
-        const UNRECOGNIZED_NAME: u8 = 112;
-        if let Some(outgoing) = &mut self.outgoing
-            && outgoing.unread().ends_with(&ACCESS_DENIED)
-            && let Some(last) = outgoing.unread_mut().last_mut()
-        {
-            *last = UNRECOGNIZED_NAME;
-        }
-    }
-
-    /// Fetches the alert that says what was wrong.
-    fn alert(&mut self) {
-        let outgoing = self.outgoing.get_or_insert_with(|| self.buffers.small());
-        let mut work = Work {
-            goal: &mut Goal::Read(&mut []),
-            read: 0,
-            outgoing,
-            plain: &mut self.plain,
-        };
-        let _ = match &mut self.session {
-            Session::Server(session) => {
-                let status = session.process_tls_records(&mut []);
-                status.state.and_then(|state| work.on(state))
-            }
-            Session::Client(session) => {
-                let status = session.process_tls_records(&mut []);
-                status.state.and_then(|state| work.on(state))
-            }
-        };
-    }
-}
-
-/// Whether no certificate was found for the name that the client asks for.
-fn is_unknown_name(error: &rustls::Error) -> bool {
-    matches!(error, rustls::Error::General(text) if text.contains("no server certificate chain"))
 }
 
 impl Drop for Tls {
@@ -474,6 +454,9 @@ struct Work<'w, 'g> {
 
 impl Work<'_, '_> {
     fn on<Data>(&mut self, state: ConnectionState<'_, '_, Data>) -> Result<Step, rustls::Error> {
+        if matches!(self.goal, Goal::Alert) && !matches!(state, ConnectionState::EncodeTlsData(_)) {
+            return Ok(Step::Wait);
+        }
         match state {
             ConnectionState::ReadTraffic(mut traffic) => {
                 let mut count = 0;
@@ -505,7 +488,7 @@ impl Work<'_, '_> {
                 Goal::Write(..) => {
                     Err(rustls::Error::General("written after the close".to_owned()))
                 }
-                Goal::Close => Ok(Step::Done),
+                Goal::Close | Goal::Alert => Ok(Step::Done),
             },
             // Early data is not offered; further states are not known.
             _ => Err(rustls::Error::HandshakeNotComplete),
@@ -530,7 +513,7 @@ impl Work<'_, '_> {
 
     fn send<Data>(&mut self, mut traffic: WriteTraffic<'_, Data>) -> Result<Step, rustls::Error> {
         match self.goal {
-            Goal::Read(_) => Ok(Step::Wait),
+            Goal::Read(_) | Goal::Alert => Ok(Step::Wait),
             Goal::Write(first, second) => {
                 for part in [*first, *second] {
                     encrypt(self.outgoing, |room| traffic.encrypt(part, room))?;

@@ -1,5 +1,6 @@
 //! A byte stream to a client or a backend, whatever lies beneath.
 
+use super::grpc::Account;
 use super::http2::client::ClientStream;
 use super::http2::grpc_web::Spelling;
 use super::http2::server::ServerStream;
@@ -160,6 +161,11 @@ impl Transport {
         }
     }
 
+    /// Whether the client takes a status of success for a WebSocket, which only a backend can give it.
+    pub(super) fn awaits_websocket(&self) -> bool {
+        matches!(self, Self::FromClient(stream) if stream.awaits_websocket())
+    }
+
     /// Whether all that comes on a client's stream was read.
     pub(super) fn is_read(&self) -> bool {
         matches!(self, Self::FromClient(stream) if stream.is_read())
@@ -249,10 +255,10 @@ impl Transport {
         }
     }
 
-    /// How a call of gRPC has ended, by the backend's account.
-    pub(super) fn grpc_status(&self) -> Option<u32> {
+    /// How a call of gRPC has ended, by the backend's account. HTTP/1.1 has no place for one.
+    pub(super) fn grpc_account(&self) -> Option<Account> {
         match self {
-            Self::ToBackend(stream) => stream.grpc_status(),
+            Self::ToBackend(stream) => stream.grpc_account(),
             _ => None,
         }
     }

@@ -6,12 +6,12 @@
 use super::connection::{self, Downstream};
 use super::forward::{Held, Request};
 use super::plan::Upgrade;
-use super::record::{self, Asked, Record};
+use super::record::{self, Asked, Begun, Record};
 use super::relay::Response;
 use super::tcp;
 use super::transport::Transport;
 use super::tunnel::{Directions, Ended, Terms, Why, tunnel};
-use super::worker::{InFlight, InForce, Worker};
+use super::worker::{InFlight, Worker};
 use crate::h1::Version;
 use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
@@ -31,7 +31,7 @@ pub(super) struct Upgraded {
     so_far: SoFar,
     shown: Shown,
     route: Arc<Route>,
-    in_force: Rc<InForce>,
+    begun: Begun,
     /// The request is in flight until the tunnel has ended and is recorded.
     _in_flight: InFlight,
 }
@@ -84,7 +84,7 @@ impl Upgraded {
             },
             shown: Shown::new(request),
             route: Arc::clone(request.route),
-            in_force: Rc::clone(request.in_force),
+            begun: Begun::before(down, request.in_force),
             _in_flight: request.worker.in_flight(),
         })
     }
@@ -121,7 +121,7 @@ pub(super) fn serve<'t>(
 
 impl Upgraded {
     /// Gives the backend's side back, then records what became of the request.
-    fn finish(self, down: &Downstream, worker: &Rc<Worker>, ended: Ended) -> Why {
+    fn finish(mut self, down: &Downstream, worker: &Rc<Worker>, ended: Ended) -> Why {
         let backend = Arc::clone(self.far.held.claim.backend());
         let pool = Arc::clone(self.far.held.pool());
         drop(self.far);
@@ -142,7 +142,9 @@ impl Upgraded {
             pool: Some(&pool),
             place: so_far.place,
         };
-        record::upgraded_ended(down, worker, &self.in_force, &self.shown.asked(), &outcome);
+        let in_force = &self.begun.in_force;
+        record::upgraded_ended(down, worker, in_force, &self.shown.asked(), &outcome);
+        self.begun.told();
         ended.why
     }
 }

@@ -8,6 +8,7 @@ use super::body::Body;
 use super::buffer::{LARGE, SMALL};
 use super::connection::Downstream;
 use super::error::Reason;
+use super::http2::unfit::Unfit;
 use super::meter::Meter;
 use super::plan::Plan;
 use super::transport::Transport;
@@ -165,7 +166,15 @@ impl Upload {
                         self.count_sent(count, unsent_head.len())
                     }
                     Poll::Ready(Ok(_)) => return Progress::Refused(io::ErrorKind::WriteZero),
-                    Poll::Ready(Err(error)) => return Progress::Refused(error.kind()),
+                    // What the backend's protocol has no form for is the client's fault, not the backend's.
+                    Poll::Ready(Err(error)) => {
+                        return match Unfit::of(&error) {
+                            Some(Unfit::Head(error)) => Progress::Faulty(Reason::Head(error)),
+                            Some(Unfit::Body(error)) => Progress::Faulty(Reason::Chunk(error)),
+                            Some(Unfit::Upgrade) => Progress::Faulty(Reason::UpgradeUnsupported),
+                            None => Progress::Refused(error.kind()),
+                        };
+                    }
                     Poll::Pending => return Progress::AwaitsBackend,
                 }
                 continue;

@@ -112,6 +112,9 @@ pub struct Http2 {
     /// Streams that a client may take back within a second before they are answered; beyond, its connection is closed
     /// (default 100).
     pub resets_per_second_max: u32,
+    /// Frames that move no stream (PING, SETTINGS, PRIORITY, unknown kinds, updates of windows that nothing was sent in),
+    /// beyond two for each request; with more within a second the connection is closed (default 3000).
+    pub control_frames_per_second_max: u32,
     /// Age at which a connection is told to go, ± 10 %; zero: never (default).
     pub age_max: Duration,
     /// Whether clients with open streams still live.
@@ -145,6 +148,7 @@ impl Default for Http2 {
             connection_window_bytes: 8 << 20,
             resets_pending_max: 20,
             resets_per_second_max: 100,
+            control_frames_per_second_max: 3000,
             age_max: Duration::ZERO,
             ping: Ping::default(),
         }

@@ -115,10 +115,14 @@ pub fn init_logging(format: LogFormat, level: LogLevel) -> Result<Arc<LogQueue>,
     Ok(queue)
 }
 
-/// A panic is a line of the log: written to standard error directly, it would wait where nobody reads that.
+/// A panic is a line of the log: written to standard error directly, it would wait where nobody reads that. What a peer
+/// can bring about once it can bring about a thousand times a second.
 fn log_panics() {
+    static SAID: OncePerSecond = OncePerSecond::new();
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!(backtrace = %std::backtrace::Backtrace::capture(), "{panic}");
+        if let Some(silent) = SAID.allow(crate::clock::now()) {
+            tracing::error!(silent, backtrace = %std::backtrace::Backtrace::capture(), "{panic}");
+        }
     }));
 }
 

@@ -451,3 +451,45 @@ fn a_call_of_grpc_web_has_its_trailers_in_the_body_and_nowhere_else() {
     let plain = call("application/grpc");
     assert_eq!(plain.trailers["grpc-status"], "0");
 }
+
+/// Clients take a call that ends without a status they can read for one that has failed; a page that is no answer to a
+/// call is what a client gets that calls what serves none.
+#[test]
+fn a_call_without_a_readable_status_is_counted_as_unknown_and_as_the_backend_s_failure() {
+    let backend = H2Backend::start(|mut call| async move {
+        let path = call.head.uri.path().to_owned();
+        if path == "/page" {
+            return call
+                .respond
+                .send_response(Response::new(()), true)
+                .map(|_| ());
+        }
+        let mut sending = call.respond.send_response(head(), false)?;
+        send(&mut sending, message(b"a part")).await?;
+        if path == "/none" {
+            return sending.send_data(Bytes::new(), true);
+        }
+        let mut trailers = HeaderMap::new();
+        if path != "/missing" {
+            let value = path[1..].parse().expect("a value");
+            trailers.insert("grpc-status", value);
+        }
+        trailers.insert("x", HeaderValue::from_static("1"));
+        sending.send_trailers(trailers)
+    });
+    let (mizan, client) = started(&backend);
+    let failing = ["/none", "/missing", "/-1", "/99999999999", "/one"];
+    for (number, path) in failing.into_iter().enumerate() {
+        client.exchange(call(path));
+        let count = (number + 1) as f64;
+        eventually(PATIENCE, "it is counted", || {
+            mizan.metric("mizan_grpc_calls_total", "code=\"UNKNOWN\"") == count
+        });
+        assert_eq!(mizan.metric("mizan_backend_failures_total", ""), count);
+    }
+    client.exchange(call("/page"));
+    eventually(PATIENCE, "it is counted", || {
+        mizan.metric("mizan_grpc_calls_total", "code=\"UNKNOWN\"") == 6.0
+    });
+    assert_eq!(mizan.metric("mizan_backend_failures_total", ""), 5.0);
+}

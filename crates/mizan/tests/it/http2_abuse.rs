@@ -138,20 +138,39 @@ fn a_flood_of_empty_data_is_ended() {
     expect_one_line(&scene.expect_unharmed(), "excessive load");
 }
 
-/// Floods that cost their sender as much as Mizan: they may go on, as long as nobody else pays.
-#[test]
-fn floods_of_ping_settings_priority_and_updates_cost_nobody_else() {
-    let scene = Scene::start("");
-    let floods = [
+/// Frames that move no stream.
+fn idle_frames() -> [Vec<u8>; 7] {
+    [
         frames::frame(PING, 0, 0, b"12345678"),
         frames::frame(PING, ACK, 0, b"12345678"),
         frames::frame(SETTINGS, 0, 0, &frames::setting(4, 65_535)),
+        frames::frame(SETTINGS, 0, 0, b""),
         frames::frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 16]),
         frames::frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes()),
         frames::frame(0xfa, 0, 0, b"of no known kind"),
-    ];
-    for flood in floods {
-        // Nobody reads what is answered.
+    ]
+}
+
+#[test]
+fn floods_of_frames_that_move_no_stream_are_ended() {
+    for flood in idle_frames() {
+        let scene = Scene::start("");
+        let mut client = scene.client();
+        // What is answered is read: nothing else would hold the flood up.
+        let mut reading = client.stream().try_clone().expect("a socket");
+        let reader = std::thread::spawn(move || std::io::copy(&mut reading, &mut std::io::sink()));
+        let many = flood.repeat(1_000);
+        let sent = (0..1_000).find(|_| !client.raw(&many));
+        assert!(sent.is_some(), "it takes all of {flood:?}");
+        let _ = reader.join();
+        expect_one_line(&scene.expect_unharmed(), "control_frames_per_second_max");
+    }
+}
+
+#[test]
+fn who_floods_and_reads_nothing_costs_nobody_else() {
+    let scene = Scene::start("");
+    for flood in idle_frames() {
         let mut client = scene.client();
         client
             .stream()
@@ -163,6 +182,43 @@ fn floods_of_ping_settings_priority_and_updates_cost_nobody_else() {
     let mizan = scene.expect_unharmed();
     let lines = mizan.log().lines().count();
     assert!(lines < 20, "{lines} lines in the log");
+}
+
+/// Each request with its priority and its window, more of them than the limit by far.
+#[test]
+fn frames_that_come_with_requests_are_no_flood() {
+    let backend = Backend::healthy("a");
+    let listener = "http2_limits = { control_frames_per_second_max = 100 }";
+    let mizan = Mizan::start(&config(listener, "", &[backend.address()]));
+    let mut client = Frames::open(mizan.address(), &[]);
+    for number in 0..300 {
+        let stream = 2 * number + 1;
+        client.send(PRIORITY, 0, stream, &[0, 0, 0, 0, 16]);
+        client.get(stream, "/");
+        client.send(WINDOW_UPDATE, 0, stream, &65_535u32.to_be_bytes());
+        assert_eq!(client.fate(stream), Fate::Status(200));
+        client.send(WINDOW_UPDATE, 0, 0, &100u32.to_be_bytes());
+    }
+}
+
+#[test]
+fn who_takes_back_too_many_streams_at_once_is_ended_then_and_there() {
+    let scene = Scene::start("http2_limits = { resets_per_second_max = 50 }");
+    let mut client = scene.client();
+    let streams = (0..100).map(|number| 2 * number + 1);
+    for stream in streams.clone() {
+        client.get(stream, "/never");
+    }
+    eventually(PATIENCE, "they are at the backend", || {
+        scene.backend.busy() >= 100
+    });
+    let resets: Vec<u8> = streams
+        .flat_map(|stream| frames::frame(RST_STREAM, 0, stream, &8u32.to_be_bytes()))
+        .collect();
+    client.raw(&resets);
+    // No further stream has to begin.
+    assert_eq!(end(&mut client), Fate::GoAway(ENHANCE_YOUR_CALM));
+    expect_one_line(&scene.expect_unharmed(), "resets_per_second_max");
 }
 
 #[test]

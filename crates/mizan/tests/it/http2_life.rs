@@ -326,3 +326,33 @@ fn no_request_fails_when_mizan_drains_under_load() {
         .collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }
+
+/// The library sends the last GOAWAY when the client answers the ping that came with the first: one that does not would
+/// be served for ever.
+#[test]
+fn a_client_that_does_not_answer_when_it_is_told_to_go_has_a_few_seconds() {
+    let (backend, held) = holding();
+    let listener = "requests_per_connection_max = 2";
+    let mizan = Mizan::start(&config(listener, POOL, &[backend.address()]));
+    let mut client = Frames::open(mizan.address(), &[]);
+    client.get(1, "/held");
+    let started = now();
+    let refused = (1..).map(|number| 2 * number + 1).find_map(|stream| {
+        assert!(now() - started < PATIENCE, "it is served for ever");
+        client.get(stream, "/");
+        match client.fate(stream) {
+            Fate::Status(200) => None,
+            fate => Some(fate),
+        }
+    });
+    assert_eq!(refused, Some(Fate::Reset(7)));
+    assert!(now() - started > Duration::from_secs(4));
+    held.add_permits(1);
+    assert_eq!(client.fate(1), Fate::Status(200));
+    let is_last = |frame: &frames::Frame| {
+        frame.kind == GOAWAY && frame.payload[..4] != 0x7fff_ffffu32.to_be_bytes()
+    };
+    let last = client.until(is_last).expect("the last GOAWAY");
+    assert_eq!(last.code(), Some(0));
+    assert_eq!(client.until(|_| false), None, "still open");
+}

@@ -5,6 +5,7 @@
 //! a test waits until what it is about has happened, up to a deadline that only a failure reaches.
 
 mod adaptive;
+mod blame;
 mod certificates;
 mod client_auth;
 mod commands;

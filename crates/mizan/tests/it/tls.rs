@@ -492,3 +492,25 @@ fn an_idle_connection_of_tls_costs_little() {
     });
     drop(idle);
 }
+
+/// A handshake message of 16 MB, by its own account: the library keeps in mind where its beginning lies.
+#[test]
+fn a_handshake_message_that_is_too_long_is_refused_and_counted_on_every_listener() {
+    let scene = started("client_auth = { roots = \"{roots}\", mode = \"required\" }");
+    let issued = scene.authority.issue(&["a.example"]);
+    let backends = [scene.backend.address()];
+    let handed = config("", "", &backends)
+        + &listener(&[issued.entry()], "").replace(
+            "[listener.tls]",
+            "kind = \"tcp\"\npool = \"api\"\n[listener.tls]",
+        );
+    let plain = config("", "", &backends) + &listener(&[issued.entry()], "");
+    for mizan in [scene.mizan, Mizan::start(&handed), Mizan::start(&plain)] {
+        let mut client = Client::connect(mizan.address2());
+        client.send([22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff]);
+        assert_eq!(client.read_exactly(7), [21, 3, 3, 0, 2, 2, 50]);
+        let failed = || mizan.metric("mizan_tls_handshakes_total", "code=\"failed\"");
+        eventually(PATIENCE, "it is counted", || failed() == 1.0);
+        assert!(!mizan.log().contains("panicked"), "{}", mizan.log());
+    }
+}

@@ -264,3 +264,29 @@ fn each_backend_chooses_its_protocol_where_it_may() {
     let mizan = Mizan::start(&(config("", pool, &addresses[..1]) + &roots));
     assert_eq!(mizan.get("/").status, 502);
 }
+
+#[test]
+fn a_backend_that_lies_about_the_length_of_a_message_has_failed_and_another_is_tried() {
+    use std::io::Write;
+    let scene = Scene::start(&["127.0.0.1"]);
+    let liar = RawBackend::start(|connection| {
+        let _ = connection
+            .stream
+            .write_all(&[22, 3, 3, 0, 4, 2, 0xff, 0xff, 0xff]);
+        connection.read_to_end();
+    });
+    let addresses = [liar.address(), scene.front.address];
+    let text = config("", "policy = \"round_robin\"", &addresses);
+    let roots = scene.authority.roots_file();
+    let mizan = Mizan::start(&(text + &format!("[pool.api.tls]\nroots = {roots:?}\n")));
+    for _ in 0..4 {
+        assert_eq!(mizan.client().post("/", b"hello").status, 200);
+    }
+    assert!(liar.connections() > 0, "never tried");
+    assert!(mizan.metric("mizan_rescued_total", "cause=\"tls_failed\"") > 0.0);
+    assert_eq!(mizan.metric("mizan_requests_in_flight", ""), 0.0);
+    let alone = config("", "", &[liar.address()]);
+    expect_failed(&Mizan::start(
+        &(alone + &format!("[pool.api.tls]\nroots = {roots:?}\n")),
+    ));
+}

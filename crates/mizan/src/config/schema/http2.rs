@@ -23,6 +23,10 @@ pub(in super::super) struct ListenerHttp2 {
     /// Streams that a client may take back within a second before they are answered; beyond, its connection is closed.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(in super::super) resets_per_second_max: u32,
+    /// Frames that move no stream (PING, SETTINGS, PRIORITY, unknown kinds, needless WINDOW_UPDATE) that a client may send
+    /// within a second, beyond two for each request; with more its connection is closed.
+    #[schemars(range(min = 100, max = 1_000_000))]
+    pub(in super::super) control_frames_per_second_max: u32,
     /// Age at which a connection is told to go, ± 10 %.
     #[schemars(extend("x-minimum" = "1s", "x-maximum" = "365d", "x-zero" = "off"))]
     pub(in super::super) age_max: Text<Time>,
@@ -42,6 +46,7 @@ impl Default for ListenerHttp2 {
             connection_window: Text::preset("8MiB"),
             resets_pending_max: 20,
             resets_per_second_max: 100,
+            control_frames_per_second_max: 3000,
             age_max: Text::preset("0s"),
             ping_interval: Text::preset("30s"),
             ping_timeout: Text::preset("10s"),

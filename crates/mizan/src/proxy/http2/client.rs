@@ -1,5 +1,6 @@
 //! A backend's connection that speaks HTTP/2, shared by the requests that go there.
 
+use super::super::grpc::Account;
 use super::super::timer::{Timer, Wheel};
 use super::super::transport::Transport;
 use super::convert;
@@ -8,9 +9,10 @@ use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
 use super::ping::Pinger;
+use super::unfit::Unfit;
 use super::websocket::Asked;
 use crate::h1::line::Lines;
-use crate::h1::{FIELDS_MAX, Framing, request};
+use crate::h1::{FIELDS_MAX, Framing, HeadError, request};
 use crate::orca::Malformed;
 use crate::snapshot::Pool;
 use crate::telemetry::metrics::OpenConnection;
@@ -157,6 +159,7 @@ impl Shared {
             secure: self.secure,
             to_head: false,
             web: None,
+            is_grpc: false,
             asked: None,
             is_refused: false,
             _open: OpenStream(Rc::clone(&self.state)),
@@ -199,6 +202,8 @@ pub(in super::super) struct ClientStream {
     to_head: bool,
     /// The client is one of gRPC-Web.
     web: Option<Spelling>,
+    /// The answer is one of gRPC.
+    is_grpc: bool,
     /// The client asks for a WebSocket.
     asked: Option<Asked>,
     /// The backend said that it has not looked at the request.
@@ -269,11 +274,15 @@ impl ClientStream {
     }
 
     /// How the call ended by gRPC's account, if it was one and has ended.
-    pub(in super::super) fn grpc_status(&self) -> Option<u32> {
-        match &self.from {
-            From::Body(inflow) => inflow.grpc_status,
-            _ => None,
-        }
+    pub(in super::super) fn grpc_account(&self) -> Option<Account> {
+        let From::Body(inflow) = &self.from else {
+            return None;
+        };
+        Some(match inflow.grpc_status {
+            Some(code) => Account::Said(code),
+            None if self.is_grpc => Account::Missing,
+            None => Account::Foreign,
+        })
     }
 
     pub(in super::super) fn poll_read_ready(
@@ -347,7 +356,9 @@ impl ClientStream {
         }
         let ends = frames.is_end_stream();
         let content_type = parts.headers.get(http::header::CONTENT_TYPE);
-        if !content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+        self.is_grpc =
+            content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+        if !self.is_grpc {
             // An answer that is no call's: it passes as it is.
             self.web = None;
         }
@@ -382,17 +393,16 @@ impl ClientStream {
         }
     }
 
-    /// A head is always written whole. [`io::ErrorKind::InvalidInput`]: HTTP/2 cannot carry it.
+    /// A head is always written whole. HTTP/2 has no bytes for some targets that HTTP/1.1 lets pass: [`Unfit`].
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let To::Head(sender) = &mut self.to else {
             return Ok(0);
         };
         let mut lines = Lines::new();
-        let unfit = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let head = request::parse(bytes, &mut lines, LIMITS).map_err(unfit)?;
-        let head = head.ok_or(io::ErrorKind::InvalidInput)?;
-        let mut request = convert::request(&head, self.secure)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let head = request::parse(bytes, &mut lines, LIMITS).map_err(Unfit::Head)?;
+        let unfit = Unfit::Head(HeadError::Target);
+        let head = head.ok_or(unfit)?;
+        let mut request = convert::request(&head, self.secure).map_err(|_| unfit)?;
         if let Some(web) = self.web {
             web.to_grpc(request.headers_mut());
         }

@@ -3,7 +3,7 @@
 //! What HTTP/2 forbids is refused here; what HTTP/1.1 forbids is refused by its parser, which reads all that is written
 //! here. A value cannot smuggle a line: the types hold no CR, LF or NUL.
 
-use crate::h1::chunked;
+use crate::h1::chunked::{self, ChunkError};
 use crate::h1::field::Field;
 use crate::h1::line::{self, Line, Lines};
 use crate::h1::request::RequestHead;
@@ -208,14 +208,16 @@ pub fn response(head: &ResponseHead<'_, '_>) -> Result<Response<()>, http::Error
 /// Trailers, from the lines between the last chunk and the end, empty line included.
 ///
 /// # Errors
-/// [`HeadError::Field`].
-pub fn trailers(bytes: &[u8]) -> Result<HeaderMap, HeadError> {
+/// [`ChunkError::TooManyTrailers`], or [`ChunkError::Trailer`].
+pub fn trailers(bytes: &[u8]) -> Result<HeaderMap, ChunkError> {
     let mut lines = Lines::new();
-    if line::read(bytes, 0, &mut lines, FIELDS_MAX)?.is_none() {
-        return Err(HeadError::Field);
+    match line::read(bytes, 0, &mut lines, FIELDS_MAX) {
+        Ok(Some(_)) => {}
+        Err(HeadError::TooManyFields) => return Err(ChunkError::TooManyTrailers),
+        Ok(None) | Err(_) => return Err(ChunkError::Trailer),
     }
     let mut fields = HeaderMap::with_capacity(lines.len());
-    read_fields(&mut fields, &lines).map_err(|_| HeadError::Field)?;
+    read_fields(&mut fields, &lines).map_err(|_| ChunkError::Trailer)?;
     Ok(fields)
 }
 

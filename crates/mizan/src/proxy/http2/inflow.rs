@@ -122,7 +122,7 @@ impl Inflow {
         self.framing_read = 0;
         let mut trailers = trailers.unwrap_or_default();
         self.load = convert::take_load_report(&mut trailers);
-        self.grpc_status = convert::grpc_status(&trailers);
+        self.grpc_status = convert::grpc_status(&trailers).or(self.grpc_status);
         match self.web {
             _ if !self.is_chunked => {}
             Some(web) => {

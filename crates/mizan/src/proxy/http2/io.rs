@@ -2,8 +2,10 @@
 
 use super::super::buffer::Buffer;
 use super::super::transport::Transport;
+use super::strain::{Follower, Strain};
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
@@ -13,11 +15,50 @@ use tokio::task::coop;
 pub(super) struct Io {
     transport: Transport,
     before: Option<Buffer>,
+    /// Held against a client what it sends.
+    watched: Option<(Rc<Strain>, Follower)>,
 }
+
+/// So many frames that move no stream are worth a turn of their own: who sends nothing else has shorter ones.
+const FRAMES_A_TURN: u32 = 16;
 
 impl Io {
     pub(super) fn new(transport: Transport, before: Option<Buffer>) -> Self {
-        Self { transport, before }
+        Self {
+            transport,
+            before,
+            watched: None,
+        }
+    }
+
+    /// Has what comes counted there.
+    pub(super) fn watched(mut self, strain: Rc<Strain>) -> Self {
+        self.watched = Some((strain, Follower::default()));
+        self
+    }
+
+    /// Looks through what has come; pending if it is one frame too many.
+    fn poll_watched(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<()> {
+        let Some((strain, follower)) = &mut self.watched else {
+            return Poll::Ready(());
+        };
+        let seen = follower.follow(bytes);
+        for _ in 0..(seen.control + seen.updates) / FRAMES_A_TURN {
+            if let Poll::Ready(turn) = coop::poll_proceed(cx) {
+                turn.made_progress();
+            }
+        }
+        match strain.seen(&seen) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    }
+
+    fn count_sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Some((strain, _)), Poll::Ready(Ok(count))) = (&self.watched, &written) {
+            strain.sent(*count);
+        }
+        written
     }
 }
 
@@ -29,19 +70,24 @@ impl AsyncRead for Io {
     ) -> Poll<io::Result<()>> {
         if let Some(before) = &mut self.before {
             let count = before.len().min(room.remaining());
+            let start = room.filled().len();
             room.put_slice(&before.unread()[..count]);
             before.consume(count);
             if before.is_empty() {
                 self.before = None;
             }
-            return Poll::Ready(Ok(()));
+            return self
+                .poll_watched(cx, &room.filled()[start..])
+                .map(|()| Ok(()));
         }
         // Who sends without end gets its turn as everybody else does: not all frames lead to a stream.
         let turn = ready!(coop::poll_proceed(cx));
         let count = ready!(self.transport.poll_read(cx, room.initialize_unfilled()))?;
         turn.made_progress();
+        let start = room.filled().len();
         room.advance(count);
-        Poll::Ready(Ok(()))
+        self.poll_watched(cx, &room.filled()[start..])
+            .map(|()| Ok(()))
     }
 }
 
@@ -51,7 +97,8 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.transport.poll_write(cx, bytes)
+        let written = self.transport.poll_write(cx, bytes);
+        self.count_sent(written)
     }
 
     fn poll_write_vectored(
@@ -59,11 +106,12 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match parts {
+        let written = match parts {
             [] => Poll::Ready(Ok(0)),
             [only] => self.transport.poll_write(cx, only),
             [first, second, ..] => self.transport.poll_write_vectored(cx, first, second),
-        }
+        };
+        self.count_sent(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -3,8 +3,9 @@
 use super::super::body::Body;
 use super::convert;
 use super::grpc_web::{Decoder, Spelling};
+use super::unfit::Unfit;
 use crate::h1::Framing;
-use crate::h1::chunked::Piece;
+use crate::h1::chunked::{ChunkError, Piece};
 use bytes::Bytes;
 use h2::SendStream;
 use std::io;
@@ -140,7 +141,7 @@ impl Outflow {
             };
             // Where the window is closed, the decoder must not go on.
             let before = chunked.clone();
-            match chunked.next(&bytes[taken..]).map_err(invalid)? {
+            match chunked.next(&bytes[taken..]).map_err(Unfit::Body)? {
                 Piece::Framing(length) => {
                     self.framing
                         .extend_from_slice(&bytes[taken..taken + length]);
@@ -204,7 +205,14 @@ impl Outflow {
         if trailers == b"\r\n" {
             return self.send(Bytes::new(), true);
         }
-        let trailers = convert::trailers(trailers).map_err(invalid)?;
+        if self
+            .decoder
+            .as_ref()
+            .is_some_and(|decoder| !decoder.is_whole())
+        {
+            return Err(Unfit::Body(ChunkError::Base64).into());
+        }
+        let trailers = convert::trailers(trailers).map_err(Unfit::Body)?;
         self.frames
             .send_trailers(trailers)
             .map_err(super::inflow::broken)
@@ -214,9 +222,10 @@ impl Outflow {
         let bytes = match &mut self.decoder {
             None => bytes,
             Some(decoder) => {
-                let bytes = decoder.decode(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+                let unfit = Unfit::Body(ChunkError::Base64);
+                let bytes = decoder.decode(&bytes).ok_or(unfit)?;
                 if ends && !decoder.is_whole() {
-                    return Err(io::ErrorKind::InvalidData.into());
+                    return Err(unfit.into());
                 }
                 bytes.into()
             }
@@ -245,8 +254,4 @@ fn poll_window(
             None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
     }
-}
-
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -1,7 +1,7 @@
 //! A client's connection that speaks HTTP/2: each of its streams is served as a request of its own.
 
 use super::super::connection::{Client, Downstream};
-use super::super::error::Reason;
+use super::super::error;
 use super::super::exchange::{self, Standing};
 use super::super::trust::{self, Trust};
 use super::super::upgrade;
@@ -11,16 +11,17 @@ use super::inflow::{self, Inflow};
 use super::io::Io;
 use super::outflow::Outflow;
 use super::ping::Pinger;
+use super::strain::{Limit, Strain};
+use super::unfit::Unfit;
 use super::websocket;
 use crate::clock;
 use crate::h1::line::Lines;
-use crate::h1::{Framing, response};
+use crate::h1::{Framing, HeadError, response};
 use crate::snapshot::Listener;
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
-use h2::{PingPong, RecvStream};
+use h2::{PingPong, Reason, RecvStream};
 use http::Request;
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -34,10 +35,17 @@ const SEND_BUFFER: usize = 16 << 10;
 /// How often a connection is looked at that has nothing to do: idle time, age, the end of its listener.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long the last word may take to be with the kernel.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// How long a client that was told to go may open further streams.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// Serves a client to the end of its connection.
 pub(in super::super) async fn serve(down: Downstream, worker: Rc<Worker>) {
     let (transport, before, mut client) = down.split();
-    let io = Io::new(transport, before);
+    let strain = Strain::new(&client.listener.http2, &worker.wheel);
+    let io = Io::new(transport, before).watched(Rc::clone(&strain));
     client.timer.set(client.listener.timeouts.header);
     let handshake = builder(&client.listener).handshake(io);
     let mut handshake = std::pin::pin!(handshake);
@@ -49,28 +57,55 @@ pub(in super::super) async fn serve(down: Downstream, worker: Rc<Worker>) {
     let Some(mut connection) = connection.await else {
         return;
     };
-    let mut life = Life::new(&client, connection.ping_pong());
+    let mut life = Life::new(&client, connection.ping_pong(), strain);
     client.timer.set(LOOK);
     loop {
-        let next = poll_fn(|cx| match connection.poll_accept(cx) {
-            Poll::Ready(next) => Poll::Ready(next),
-            Poll::Pending if life.poll_over(cx, &mut client, &worker, &mut connection) => {
-                Poll::Ready(None)
+        let next = poll_fn(|cx| {
+            if let Some(limit) = life.strain.poll_passed(cx) {
+                return Poll::Ready(Err(Over::Passed(limit)));
             }
-            Poll::Pending => Poll::Pending,
+            match connection.poll_accept(cx) {
+                Poll::Ready(next) => Poll::Ready(Ok(next)),
+                Poll::Pending => life
+                    .poll_over(cx, &mut client, &worker, &mut connection)
+                    .map(Err),
+            }
         });
         match next.await {
-            Some(Ok((request, respond))) => {
-                if life.begin(&client, &mut connection) {
-                    return say_too_many_resets(&client);
-                }
-                let stream = (&life, request, respond);
-                spawn(&client, &worker, stream);
+            Ok(Some(Ok((request, mut respond)))) => match life.begin(&client, &mut connection) {
+                true => spawn(&client, &worker, (&life, request, respond)),
+                false => respond.send_reset(Reason::REFUSED_STREAM),
+            },
+            Ok(Some(Err(error))) => return say_broken(&client, &error),
+            Err(Over::Passed(limit)) => {
+                say_passed(&client, limit);
+                return close(&client, connection, Reason::ENHANCE_YOUR_CALM).await;
             }
-            Some(Err(error)) => return say_broken(&client, &error),
-            None => return,
+            Err(Over::Served) => return close(&client, connection, Reason::NO_ERROR).await,
+            Ok(None) | Err(Over::Dead) => return,
         }
     }
+}
+
+/// Why a connection is closed that is not broken.
+enum Over {
+    /// It has passed a limit.
+    Passed(Limit),
+    /// It has served what it had to serve.
+    Served,
+    /// Nobody answers there.
+    Dead,
+}
+
+/// Says goodbye, if the client takes that in time.
+async fn close(client: &Client, mut connection: Connection<Io, Bytes>, reason: Reason) {
+    connection.abrupt_shutdown(reason);
+    client.timer.set(GOODBYE);
+    poll_fn(|cx| match connection.poll_closed(cx) {
+        Poll::Pending if !client.timer.poll_expired(cx) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
 }
 
 fn builder(listener: &Listener) -> h2::server::Builder {
@@ -96,14 +131,14 @@ struct Life {
     old_at_ms: u64,
     /// When it has idled for too long, in ms.
     idle_until_ms: u64,
-    is_ending: bool,
+    /// Until when streams are served of a client that was told to go and does not, in ms.
+    grace_ms: Option<u64>,
     pinger: Pinger,
-    /// Streams that the client took back since the last look.
-    resets: Rc<Cell<u32>>,
+    strain: Rc<Strain>,
 }
 
 impl Life {
-    fn new(client: &Client, pings: Option<PingPong>) -> Self {
+    fn new(client: &Client, pings: Option<PingPong>, strain: Rc<Strain>) -> Self {
         // Ten per cent less or more, so that connections that came together do not all leave together.
         let jitter = 0.9 + 0.2 * ((clock::random() >> 11) as f64 / (1u64 << 53) as f64);
         let age_max = client.listener.http2.age_max.mul_f64(jitter);
@@ -111,22 +146,37 @@ impl Life {
             requests: 0,
             old_at_ms: client.timer.deadline_after(age_max),
             idle_until_ms: client.timer.deadline_after(client.listener.timeouts.idle),
-            is_ending: false,
-            resets: Rc::default(),
+            grace_ms: None,
+            strain,
             pinger: Pinger::new(pings, &client.listener.http2.ping, client.timer.now_ms()),
         }
     }
 
-    /// A request has begun; whether the client has taken back too many before it, and is cut.
+    /// A request has begun; whether it is served.
     fn begin(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) -> bool {
+        if self.is_past_grace(client) {
+            return false;
+        }
         self.requests += 1;
         // A short one may never be seen by the looks.
         self.idle_until_ms = client.timer.deadline_after(client.listener.timeouts.idle);
         let most = client.listener.requests_per_connection_max;
         if most.is_some_and(|most| self.requests >= most) {
-            self.end(connection);
+            self.end(client, connection);
         }
-        self.resets.get() > client.listener.http2.resets_per_second_max
+        true
+    }
+
+    /// Whether the client was told to go long ago. One that never answers the ping of RFC 9113 §6.8 would be served for
+    /// ever: its last GOAWAY is sent when the answer comes.
+    fn is_past_grace(&self, client: &Client) -> bool {
+        self.grace_ms
+            .is_some_and(|grace_ms| client.timer.now_ms() >= grace_ms)
+    }
+
+    /// Whether no stream is served: each shares the account with this and with what reads.
+    fn is_unused(&self) -> bool {
+        Rc::strong_count(&self.strain) <= 2
     }
 
     /// Whether the connection is over now; looks once a second. One that is to go tells its client so and serves what
@@ -137,27 +187,27 @@ impl Life {
         client: &mut Client,
         worker: &Worker,
         connection: &mut Connection<Io, Bytes>,
-    ) -> bool {
+    ) -> Poll<Over> {
         let timer = &client.timer;
         let is_used = connection.has_streams();
         if self.pinger.poll_dead(cx, is_used, timer.now_ms()) {
-            return true;
+            return Poll::Ready(Over::Dead);
         }
         if !timer.poll_expired(cx) {
-            return false;
+            return Poll::Pending;
         }
         let now_ms = timer.now_ms();
         if is_used {
             self.idle_until_ms = timer.deadline_after(client.listener.timeouts.idle);
         }
         timer.set(LOOK);
-        self.resets.set(0);
         // Registers the waker.
         timer.poll_expired(cx);
         let is_idle = now_ms >= self.idle_until_ms;
         // Who does not close when told to is cut when it has nothing under way.
-        if is_idle && self.is_ending {
-            return true;
+        if (is_idle && self.grace_ms.is_some()) || (self.is_past_grace(client) && self.is_unused())
+        {
+            return Poll::Ready(Over::Served);
         }
         let before = Arc::clone(&client.listener);
         let (_, standing) = exchange::settle(&mut client.listener, worker);
@@ -168,15 +218,16 @@ impl Life {
             client.listener = before;
         }
         if is_idle || is_over || worker.is_closing() || now_ms >= self.old_at_ms {
-            self.end(connection);
+            self.end(client, connection);
             // It is said when the connection is looked at the next time.
             cx.waker().wake_by_ref();
         }
-        false
+        Poll::Pending
     }
 
-    fn end(&mut self, connection: &mut Connection<Io, Bytes>) {
-        if !std::mem::replace(&mut self.is_ending, true) {
+    fn end(&mut self, client: &Client, connection: &mut Connection<Io, Bytes>) {
+        if self.grace_ms.is_none() {
+            self.grace_ms = Some(client.timer.deadline_after(GRACE));
             connection.graceful_shutdown();
         }
     }
@@ -197,12 +248,17 @@ fn say_broken(client: &Client, error: &h2::Error) {
     );
 }
 
-fn say_too_many_resets(client: &Client) {
+fn say_passed(client: &Client, limit: Limit) {
+    let (rule, limit) = match limit {
+        Limit::ControlFrames(most) => ("control_frames_per_second_max", most),
+        Limit::Resets(most) => ("resets_per_second_max", most),
+    };
     tracing::info!(
         listener = &*client.listener.name,
         client = client.peer_text(),
-        limit = client.listener.http2.resets_per_second_max,
-        "a connection took back more streams within a second than `resets_per_second_max` allows, and was closed"
+        rule,
+        limit,
+        "a connection broke a rule or a limit of HTTP/2 and was closed"
     );
 }
 
@@ -233,7 +289,7 @@ fn spawn(
         is_tunnel: false,
         awaits_trailers: false,
         is_reset: false,
-        resets: Rc::clone(&life.resets),
+        strain: Rc::clone(&life.strain),
     };
     let mut down = client.stream(worker, stream, (head, life.requests));
     let worker = Rc::clone(worker);
@@ -247,7 +303,9 @@ fn spawn(
                     });
                 }
             }
-            Err(error) => exchange::refuse_one(&mut down, &worker, Reason::Head(error)).await,
+            Err(error) => {
+                exchange::refuse_one(&mut down, &worker, error::Reason::Head(error)).await
+            }
         }
     });
 }
@@ -267,7 +325,7 @@ pub(in super::super) struct ServerStream {
     /// The client has taken it back.
     is_reset: bool,
     /// Where that is counted.
-    resets: Rc<Cell<u32>>,
+    strain: Rc<Strain>,
 }
 
 #[derive(Debug)]
@@ -285,7 +343,9 @@ impl ServerStream {
     ) -> Poll<io::Result<()>> {
         if !self.inflow.is_ended() {
             let ready = ready!(self.inflow.poll_ready(cx));
-            self.is_reset |= ready.is_err();
+            if ready.is_err() {
+                self.note_reset();
+            }
             return Poll::Ready(ready.map_err(inflow::broken));
         }
         if self.is_tunnel || matches!(self.out, Out::Ended(_)) {
@@ -294,6 +354,11 @@ impl ServerStream {
         // Nothing more comes but the client's going away.
         self.poll_gone(cx)
             .map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// Whether a status of success would be a WebSocket.
+    pub(in super::super) fn awaits_websocket(&self) -> bool {
+        self.websocket.is_some() && matches!(self.out, Out::Head(_))
     }
 
     pub(in super::super) fn is_read(&self) -> bool {
@@ -307,8 +372,14 @@ impl ServerStream {
             Out::Body(outflow) => outflow.poll_reset(cx),
             Out::Ended(_) => Poll::Pending,
         });
-        self.is_reset = true;
+        self.note_reset();
         Poll::Ready(())
+    }
+
+    fn note_reset(&mut self) {
+        if !std::mem::replace(&mut self.is_reset, true) {
+            self.strain.reset();
+        }
     }
 
     pub(in super::super) fn poll_read(
@@ -348,21 +419,20 @@ impl ServerStream {
             return Ok(0);
         };
         let mut lines = Lines::new();
-        let head = response::parse(bytes, &mut lines, self.to_head).map_err(io::Error::other)?;
-        let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        let mut response = convert::response(&head).map_err(io::Error::other)?;
+        let head = response::parse(bytes, &mut lines, self.to_head).map_err(Unfit::Head)?;
+        let unfit = Unfit::Head(HeadError::Field);
+        let head = head.ok_or(unfit)?;
+        let mut response = convert::response(&head).map_err(|_| unfit)?;
         if let Some(key) = &self.websocket
             && (200..300).contains(&head.status) | (head.status == 101)
             && !key.is_accepted(&head)
         {
-            // RFC 8441 §5: a status of success would be a WebSocket, and this is none.
-            *response.status_mut() = http::StatusCode::BAD_GATEWAY;
-            response.headers_mut().clear();
-            respond
-                .send_response(response, true)
-                .map_err(inflow::broken)?;
-            self.out = Out::Ended(None);
-            return Ok(head.bytes.len());
+            self.awaits_trailers = false;
+            let unfit = match head.status {
+                101 => Unfit::Head(HeadError::Field),
+                _ => Unfit::Upgrade,
+            };
+            return Err(unfit.into());
         }
         if head.status == 101 {
             self.is_tunnel = true;
@@ -424,10 +494,10 @@ impl ServerStream {
     /// Tells the client that its answer is not whole.
     pub(in super::super) fn reset(&mut self) {
         match &mut self.out {
-            Out::Head(respond) => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+            Out::Head(respond) => respond.send_reset(Reason::INTERNAL_ERROR),
             // RFC 8441 §5: what is a reset of a connection to a WebSocket.
-            Out::Body(outflow) if outflow.is_tunnel() => outflow.reset(h2::Reason::CANCEL),
-            Out::Body(outflow) => outflow.reset(h2::Reason::INTERNAL_ERROR),
+            Out::Body(outflow) if outflow.is_tunnel() => outflow.reset(Reason::CANCEL),
+            Out::Body(outflow) => outflow.reset(Reason::INTERNAL_ERROR),
             Out::Ended(_) => {}
         }
     }
@@ -435,9 +505,6 @@ impl ServerStream {
 
 impl Drop for ServerStream {
     fn drop(&mut self) {
-        if self.is_reset {
-            self.resets.set(self.resets.get() + 1);
-        }
         match &mut self.out {
             Out::Body(_) | Out::Head(_) => self.reset(),
             // RFC 9113 §8.1: where the rest of the request is not wanted, the library says so once the answer is out.

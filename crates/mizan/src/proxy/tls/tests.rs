@@ -1,13 +1,26 @@
 //! Two ends of one connection, over a real socket.
 
 use super::*;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::cipher::{
+    AeadKey, Iv, MessageDecrypter, MessageEncrypter, OutboundOpaqueMessage, OutboundPlainMessage,
+    Tls13AeadAlgorithm, UnsupportedOperationError,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ConnectionTrafficSecrets, ContentType};
 use std::future::poll_fn;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 
 /// Configurations of both sides that trust each other.
 fn configs() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
+    configs_with(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// The same, the client's made of `provider`.
+fn configs_with(
+    provider: CryptoProvider,
+) -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["backend.test".to_owned()]).expect("a key");
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("PKCS #8");
@@ -17,7 +30,9 @@ fn configs() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .expect("they match");
-    let client = rustls::ClientConfig::builder()
+    let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
     (Arc::new(server), Arc::new(client))
@@ -31,7 +46,11 @@ struct Pair {
 
 /// Both ends, shaken hands.
 async fn pair() -> Pair {
-    let (mut pair, result) = meet(configs()).await;
+    pair_of(configs()).await
+}
+
+async fn pair_of(configs: (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>)) -> Pair {
+    let (mut pair, result) = meet(configs).await;
     result.expect("they trust each other");
     // The client's last flight lies in the server's socket already.
     poll_fn(|cx| pair.server.poll_handshake(cx))
@@ -212,4 +231,117 @@ async fn who_has_said_that_it_sends_no_more_still_reads() {
     drop(pair.server);
     let read = poll_fn(|cx| pair.client.poll_read(cx, &mut [0; 8])).await;
     assert_eq!(read.expect("close_notify"), 0);
+}
+
+/// A handshake message that says it is of 16 MB: the session remembers where its beginning lies.
+const TOO_LONG: &[u8] = &[22, 3, 3, 0, 4, 1, 0xff, 0xff, 0xff];
+
+/// What stands at the other end of `socket` when it has been sent `bytes`.
+async fn told(bytes: &[u8], socket: UnixStream) -> Vec<u8> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut socket = socket;
+    socket.write_all(bytes).await.expect("it is open");
+    let mut told = [0; 64];
+    let count = socket.read(&mut told).await.expect("it is open");
+    told[..count].to_vec()
+}
+
+#[tokio::test]
+async fn a_handshake_message_that_is_too_long_is_refused_with_an_alert() {
+    let (config, _) = configs();
+    // The header in pieces, and what comes behind it, too.
+    let more = [TOO_LONG, &[21, 3, 3, 0, 2, 2, 0]].concat();
+    for bytes in [TOO_LONG, &more, &[TOO_LONG, TOO_LONG].concat()] {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        let session = UnbufferedServerConnection::new(Arc::clone(&config)).expect("a session");
+        let mut tls = Tls::new(Socket::Unix(ours), Session::Server(session), &Rc::default());
+        let (told, refused) =
+            tokio::join!(told(bytes, theirs), poll_fn(|cx| tls.poll_handshake(cx)));
+        let text = refused.expect_err("too long").to_string();
+        assert!(text.contains("HandshakePayloadTooLarge"), "{text}");
+        assert_eq!(told, [21, 3, 3, 0, 2, 2, 50]);
+        // Nothing more comes of it, and nothing more is said.
+        poll_fn(|cx| tls.poll_handshake(cx))
+            .await
+            .expect_err("refused");
+    }
+}
+
+/// Has whatever its client writes go as a message of the handshake.
+struct AsHandshake(&'static dyn Tls13AeadAlgorithm);
+
+impl Tls13AeadAlgorithm for AsHandshake {
+    fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
+        Box::new(Renamed(self.0.encrypter(key, iv)))
+    }
+
+    fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
+        self.0.decrypter(key, iv)
+    }
+
+    fn key_len(&self) -> usize {
+        self.0.key_len()
+    }
+
+    fn extract_keys(
+        &self,
+        key: AeadKey,
+        iv: Iv,
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        self.0.extract_keys(key, iv)
+    }
+}
+
+struct Renamed(Box<dyn MessageEncrypter>);
+
+impl MessageEncrypter for Renamed {
+    fn encrypt(
+        &mut self,
+        mut message: OutboundPlainMessage<'_>,
+        sequence: u64,
+    ) -> Result<OutboundOpaqueMessage, rustls::Error> {
+        if message.typ == ContentType::ApplicationData {
+            message.typ = ContentType::Handshake;
+        }
+        self.0.encrypt(message, sequence)
+    }
+
+    fn encrypted_payload_len(&self, length: usize) -> usize {
+        self.0.encrypted_payload_len(length)
+    }
+}
+
+/// Its sessions break the rules once they have shaken hands.
+fn lying() -> CryptoProvider {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    let suites = &provider.cipher_suites;
+    let suite = suites.iter().find_map(|suite| suite.tls13());
+    let suite = suite.expect("a suite of TLS 1.3");
+    let renaming = rustls::Tls13CipherSuite {
+        common: rustls::CipherSuiteCommon {
+            suite: suite.common.suite,
+            hash_provider: suite.common.hash_provider,
+            confidentiality_limit: suite.common.confidentiality_limit,
+        },
+        hkdf_provider: suite.hkdf_provider,
+        aead_alg: Box::leak(Box::new(AsHandshake(suite.aead_alg))),
+        quic: None,
+    };
+    provider.cipher_suites = vec![(&*Box::leak(Box::new(renaming))).into()];
+    provider
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_ends_an_open_session() {
+    let mut pair = pair_of(configs_with(lying())).await;
+    let claim = [1, 0xff, 0xff, 0xff];
+    let written = poll_fn(|cx| pair.client.poll_write(cx, &claim, b"")).await;
+    assert_eq!(written.expect("it is open"), 4);
+    poll_fn(|cx| pair.server.poll_read(cx, &mut [0; 8]))
+        .await
+        .expect_err("too long");
+    poll_fn(|cx| pair.server.poll_write(cx, b"?", b""))
+        .await
+        .expect_err("refused");
+    assert!(!pair.server.queue_close());
 }

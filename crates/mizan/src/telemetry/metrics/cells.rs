@@ -237,7 +237,8 @@ impl std::ops::Deref for BackendCounter {
 #[derive(Debug)]
 pub struct OpenConnection {
     slots: Arc<Slots<PoolCells>>,
-    worker: usize,
+    /// Short, for an open WebSocket holds one of these.
+    worker: u32,
     is_idle: bool,
 }
 
@@ -246,24 +247,28 @@ impl OpenConnection {
         slots.of(worker).connections_opened.add(1);
         Self {
             slots,
-            worker,
+            worker: worker as u32,
             is_idle: false,
         }
     }
 }
 
 impl OpenConnection {
+    fn cells(&self) -> &PoolCells {
+        self.slots.of(self.worker as usize)
+    }
+
     /// It waits for a request.
     pub fn rest(&mut self) {
         if !std::mem::replace(&mut self.is_idle, true) {
-            self.slots.of(self.worker).connections_idle.add(1);
+            self.cells().connections_idle.add(1);
         }
     }
 
     /// It is used for a request again.
     pub fn reuse(&mut self) {
         if std::mem::replace(&mut self.is_idle, false) {
-            let cells = self.slots.of(self.worker);
+            let cells = self.cells();
             cells.connections_idle.sub(1);
             cells.connections_reused.add(1);
         }
@@ -272,7 +277,7 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let cells = self.slots.of(self.worker);
+        let cells = self.cells();
         cells.connections_closed.add(1);
         cells.connections_idle.sub(u64::from(self.is_idle));
     }
