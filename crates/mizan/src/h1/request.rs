@@ -20,7 +20,7 @@ pub struct RequestHead<'h, 'b> {
     pub bytes: &'b [u8],
     /// Method, a token; case matters.
     pub method: &'b [u8],
-    /// Target in origin form, or `*`: printable ASCII without `#`.
+    /// Target in origin form, or `*`: visible ASCII without `#`, `<`, `>` and the backquote.
     pub target: &'b [u8],
     /// Host and port: from the target if that was in absolute form, else from `Host`; empty with HTTP/1.0 and none.
     pub authority: &'b [u8],
@@ -178,7 +178,7 @@ impl<'b> StartLine<'b> {
         match bytes.get(to) {
             None => return Ok(None),
             Some(b' ') if length > 0 => {}
-            Some(b'#' | 0x80..) => return Err(HeadError::Target),
+            Some(b'#' | b'<' | b'>' | b'`' | 0x80..) => return Err(HeadError::Target),
             Some(_) => return Err(HeadError::StartLine),
         }
         let rest = &bytes[to..];
@@ -199,9 +199,10 @@ impl<'b> StartLine<'b> {
     }
 }
 
-/// Visible ASCII without `#`: a fragment is never sent (RFC 9112 §3.2).
-fn is_target_byte(byte: u8) -> bool {
-    (0x21..=0x7e).contains(&byte) && byte != b'#'
+/// Visible ASCII without `#`: a fragment is never sent (RFC 9112 §3.2). Nor are `<`, `>` and the backquote, which no URI
+/// holds (RFC 3986): the library of HTTP/2 refuses them, and a target must not depend on the protocol that it comes by.
+pub fn is_target_byte(byte: u8) -> bool {
+    (0x21..=0x7e).contains(&byte) && !matches!(byte, b'#' | b'<' | b'>' | b'`')
 }
 
 /// What is wrong with the last word of a start line, given without its LF.

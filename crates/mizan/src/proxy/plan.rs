@@ -476,7 +476,7 @@ fn rewrite_target(rewrite: &Rewrite, route: &Route, path: &str, query: Option<&[
             .replace(path.as_bytes(), replacement.as_bytes())
             .into_owned(),
     };
-    target.retain(|byte| (0x21..=0x7e).contains(byte) && *byte != b'#');
+    target.retain(|byte| request::is_target_byte(*byte));
     if target.first() != Some(&b'/') {
         target.insert(0, b'/');
     }

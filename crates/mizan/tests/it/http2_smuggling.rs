@@ -284,6 +284,38 @@ fn what_http2_cannot_carry_is_the_clients_fault_and_not_the_backends() {
     assert_eq!(mizan.client().exchange(odd).status, 200);
 }
 
+/// Pairs of targets and what becomes of them, the same over either protocol.
+#[test]
+fn a_target_is_refused_or_passed_whatever_it_comes_by() {
+    let backend = Backend::healthy("a");
+    let mizan = Mizan::start(&config("", "", &[backend.address()]));
+    let seen = |target: &str| {
+        let line = format!("GET {target} ");
+        let recorded = backend.recorded();
+        recorded
+            .iter()
+            .filter(|head| head.starts_with(&line))
+            .count()
+    };
+    for target in ["/a<b", "/a>b", "/a`b", "/?a<b", "/?a>b", "/?a`b"] {
+        assert_eq!(mizan.get(target).status, 400, "{target}");
+        let mut client = Frames::open(mizan.address(), &[]);
+        client.get(1, target);
+        let fate = client.fate(1);
+        assert!(
+            matches!(fate, Fate::Status(400) | Fate::Reset(1)),
+            "{target}: {fate:?}"
+        );
+        assert_eq!(seen(target), 0, "{target}");
+    }
+    for target in ["/a{b}|c^d\"", "/?a{b}|c^d'"] {
+        assert_eq!(mizan.get(target).status, 200, "{target}");
+        let mut client = Frames::open(mizan.address(), &[]);
+        client.get(1, target);
+        assert_eq!(client.fate(1), Fate::Status(200), "{target}");
+    }
+}
+
 #[test]
 fn what_a_backend_of_http2_must_not_say_reaches_no_client() {
     use http::Response;
