@@ -147,7 +147,7 @@ impl Default for Http2 {
             window_bytes: 256 << 10,
             connection_window_bytes: 8 << 20,
             resets_pending_max: 20,
-            resets_per_second_max: 100,
+            resets_per_second_max: 256,
             control_frames_per_second_max: 3000,
             age_max: Duration::ZERO,
             ping: Ping::default(),

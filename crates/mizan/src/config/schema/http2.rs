@@ -45,7 +45,7 @@ impl Default for ListenerHttp2 {
             window: Text::preset("256KiB"),
             connection_window: Text::preset("8MiB"),
             resets_pending_max: 20,
-            resets_per_second_max: 100,
+            resets_per_second_max: 256,
             control_frames_per_second_max: 3000,
             age_max: Text::preset("0s"),
             ping_interval: Text::preset("30s"),
