@@ -334,7 +334,9 @@ impl Adaptive {
             let share = f64::from(failed) / f64::from(answered + failed);
             return Some(Crossed::Failing { share, siblings });
         }
-        if let Some(baseline) = group.baseline_of(self) {
+        // What is usual for it has to be known first: it may be a machine of another sort.
+        let baseline = group.baseline_of(self).filter(|_| self.history.is_some());
+        if let Some(baseline) = baseline {
             let base = baseline.latency();
             let bound = base
                 .mul_f64(config.latency_factor.max(1.0))
@@ -360,6 +362,9 @@ impl Adaptive {
     /// Learns what is usual for it, from when it is well.
     fn learn(&mut self, is_crossed: bool) {
         if self.is_degraded || is_crossed || self.window.answered() < ANSWERS_MIN {
+            return;
+        }
+        if self.history.is_none() && !self.window.is_full() {
             return;
         }
         if let Some(p95) = self.window.quantile(0.95) {

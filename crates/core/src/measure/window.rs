@@ -49,6 +49,11 @@ impl Window {
         self.total() == 0
     }
 
+    /// Whether it reaches back all the way.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slices.len() == SLICES
+    }
+
     /// Requests that were answered.
     pub(crate) fn answered(&self) -> u32 {
         self.answered
