@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::availability::{Admin, Gate, Mode, Panic};
 use crate::backend::{Backend, Member, next_id};
-use crate::health::{ProbeResult, Thresholds};
+use crate::health::ProbeResult;
 use crate::policy::{Blueprint, Membership, Picker, PolicyKind, build, level_of_mean};
 use crate::time::Instant;
 
@@ -345,17 +345,7 @@ impl Control {
         let index = *self.by_key.get(key)?;
         let entry = &mut self.entries[index];
         let (before, due) = (entry.backend.live().gate.load(), entry.deadline());
-        let mut context = Context {
-            now,
-            shared: &self.shared,
-            ejection: &self.config.ejection,
-            adaptive: &self.config.adaptive,
-            thresholds: Thresholds {
-                rise: self.config.rise,
-                fall: self.config.fall,
-            },
-            events: &mut self.events,
-        };
+        let mut context = Context::new(now, &self.shared, &self.config, &mut self.events);
         change(entry, &mut context);
         let after = entry.backend.live().gate.load();
         let reasons = Gate::NEVER.or(Gate::UNHEALTHY);
@@ -375,17 +365,7 @@ impl Control {
         now: Instant,
         change: impl Fn(&mut Entry, &mut Context<'_>),
     ) {
-        let mut context = Context {
-            now,
-            shared: &self.shared,
-            ejection: &self.config.ejection,
-            adaptive: &self.config.adaptive,
-            thresholds: Thresholds {
-                rise: self.config.rise,
-                fall: self.config.fall,
-            },
-            events: &mut self.events,
-        };
+        let mut context = Context::new(now, &self.shared, &self.config, &mut self.events);
         for entry in &mut self.entries {
             let before = entry.deadline();
             change(entry, &mut context);
@@ -410,17 +390,7 @@ impl Control {
             if entry.deadline().is_none_or(|deadline| deadline > now) {
                 continue;
             }
-            let mut context = Context {
-                now,
-                shared: &self.shared,
-                ejection: &self.config.ejection,
-                adaptive: &self.config.adaptive,
-                thresholds: Thresholds {
-                    rise: self.config.rise,
-                    fall: self.config.fall,
-                },
-                events: &mut self.events,
-            };
+            let mut context = Context::new(now, &self.shared, &self.config, &mut self.events);
             entry.run_timers(&mut context);
             self.shared.refresh(&entry.backend);
             if let Some(deadline) = entry.deadline() {

@@ -11,6 +11,7 @@ use crate::ejection::{Ejection, EjectionCause, EjectionConfig, Ejector};
 use crate::health::{Health, HealthCheck, ProbeResult, Thresholds};
 use crate::time::Instant;
 
+use super::PoolConfig;
 use super::event::{EjectionEnd, Event};
 use super::outcome::refuse;
 use super::shared::{Shared, work};
@@ -44,6 +45,27 @@ pub(crate) struct Context<'a> {
     pub(crate) adaptive: &'a AdaptiveConfig,
     pub(crate) thresholds: Thresholds,
     pub(crate) events: &'a mut Vec<Event>,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        now: Instant,
+        shared: &'a Shared,
+        config: &'a PoolConfig,
+        events: &'a mut Vec<Event>,
+    ) -> Self {
+        Self {
+            now,
+            shared,
+            ejection: &config.ejection,
+            adaptive: &config.adaptive,
+            thresholds: Thresholds {
+                rise: config.rise,
+                fall: config.fall,
+            },
+            events,
+        }
+    }
 }
 
 impl Entry {
