@@ -26,12 +26,12 @@ from benchlib.verify import verify
 
 # Rounds for each point; a point that is not named has one. The open loop's tails need the most.
 FULL_ROUNDS = {
-    "small": 5, "rate": 5, "16k": 3, "1m": 3, "workers": 3, "log": 3, "idle": 3, "upload": 3, "calls": 3,
+    "small": 5, "rate": 5, "16k": 3, "1m": 3, "workers": 3, "log": 3, "trouble": 3, "idle": 3, "upload": 3, "calls": 3,
     "tls": 3, "handshake": 3, "resumed": 3, "h2tls": 3, "h2c": 3, "grpc": 3, "tcp128": 3, "tcp1m": 3,
 }
 QUICK_ROUNDS = {"small": 2}
 # The quick run has one point of each kind; what it leaves out takes long, or differs little from what it has.
-FULL_ONLY = ["16k", "resumed", "h2c", "tcp1m", "idletls", "idlews", "log", "rest-10", "rest-1000"]
+FULL_ONLY = ["trouble", "16k", "resumed", "h2c", "tcp1m", "idletls", "idlews", "log", "rest-10", "rest-1000"]
 TRIES = {"quick": 1, "full": 3}
 
 
@@ -50,7 +50,7 @@ def takes_part(point, peer, quick):
         return False
     if point.many and quick and peer.name != "mizan":
         return False
-    return (point.large or not peer.large_only) and (point.relay or peer.is_proxy)
+    return peer.kind in ("", point.kind) and (point.relay or peer.is_proxy)
 
 
 def measure(point, peer, settings, tries):

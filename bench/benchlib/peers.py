@@ -9,6 +9,7 @@ do what its `fronts` name:
   grpc   h2c, and h2c to the backends
   ws     HTTP/1.1 whose connections may become WebSockets
   tcp    bytes
+  trouble  http, balanced as the peer does best where backends go bad
 """
 import dataclasses
 import glob
@@ -22,6 +23,8 @@ COUNT_PORT = PORT_BASE + 1
 BACKEND_PORTS = [PORT_BASE + 2, PORT_BASE + 3, PORT_BASE + 4]
 MANY_PORT = PORT_BASE + 5
 GRPC_PORTS = [PORT_BASE + 6, PORT_BASE + 7, PORT_BASE + 8]
+TROUBLE_PORTS = [PORT_BASE + 20 + index for index in range(5)]
+TROUBLE_CONTROL_PORT = PORT_BASE + 25
 CHECK_INTERVAL_SECONDS = 10
 
 
@@ -39,7 +42,7 @@ class Peer:
     log_on: dict = dataclasses.field(default_factory=dict)
     extra: str = ""
     environment: dict = dataclasses.field(default_factory=dict)
-    large_only: bool = False         # a variant for large bodies
+    kind: str = ""                   # a variant for some points alone: "large" bodies, or a way to "balance"
     is_proxy: bool = True            # False: no HTTP of its own
 
     @property
@@ -71,7 +74,7 @@ NGINX = Peer(
     command=[binary("nginx"), "-p", "@RUN@", "-c", "@CONF@"],
     template="nginx.conf",
     fronts={
-        "http": {"@FRONT@": "", "@LISTEN@": "", "@PASS@": "proxy_pass http://pool;", "@CONNECTION@": '""', "@MODULE@": ""},
+        "http": {"@BALANCE@": "", "@FRONT@": "", "@LISTEN@": "", "@PASS@": "proxy_pass http://pool;", "@CONNECTION@": '""', "@MODULE@": ""},
         "tls": {"@LISTEN@": "ssl http2", "@FRONT@": "ssl_certificate @CERT@; ssl_certificate_key @KEY@; ssl_protocols TLSv1.2 TLSv1.3;\n"
                 "    ssl_session_cache shared:tls:20m; ssl_session_timeout 1h;"},
         "h2c": {"@LISTEN@": "http2"},
@@ -79,6 +82,7 @@ NGINX = Peer(
         "ws": {"@FRONT@": "map $http_upgrade $connection_upgrade { default upgrade; '' ''; }",
                "@CONNECTION@": "$connection_upgrade; proxy_set_header Upgrade $http_upgrade"},
         "tcp": {"template": "nginx-tcp.conf", "@MODULE@": nginx_module("ngx_stream_module")},
+        "trouble": {"@BALANCE@": "least_conn;"},
     },
     backend="server {address};",
     log_off={"@LOG@": "access_log off;"},
@@ -91,12 +95,13 @@ HAPROXY = Peer(
     command=[binary("haproxy"), "-db", "-f", "@CONF@"],
     template="haproxy.cfg",
     fronts={
-        "http": {"@BIND@": "", "@SERVER@": ""},
+        "http": {"@BIND@": "", "@SERVER@": "", "@BALANCE@": "roundrobin"},
         "tls": {"@BIND@": "ssl crt @PEM@ alpn h2,http/1.1"},
         "h2c": {"@BIND@": "proto h2"},
         "grpc": {"@BIND@": "proto h2", "@SERVER@": " proto h2"},
         "ws": {},
         "tcp": {"template": "haproxy-tcp.cfg"},
+        "trouble": {"@BALANCE@": "leastconn"},
     },
     backend="server b{index} {address}@SERVER@",
     joiner="\n    ",
@@ -117,6 +122,8 @@ ENVOY_H2_UPSTREAM = (
     'typed_extension_protocol_options: { envoy.extensions.upstreams.http.v3.HttpProtocolOptions: { "@type": '
     'type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: { http2_protocol_options: {} } } }'
 )
+# By default it ejects at most a tenth of the hosts, which of five is none, and takes back whoever passes a check.
+ENVOY_OUTLIERS = "outlier_detection: { max_ejection_percent: 50, successful_active_health_check_uneject_host: false }"
 ENVOY_LOG = (
     'access_log: [ { name: envoy.access_loggers.file, typed_config: { "@type": '
     'type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: "@RUN@/access.log", log_format: { json_format: { '
@@ -137,21 +144,25 @@ def all_peers(mizan):
     peers = [
         Peer(name="relay", command=[tool, "@PORT@", *map(str, BACKEND_PORTS)], fronts={"http": {}, "tcp": {}}, is_proxy=False),
         NGINX,
-        dataclasses.replace(NGINX, name="nginx-64k", extra="proxy_buffers 8 64k; proxy_buffer_size 64k; proxy_busy_buffers_size 128k;", large_only=True,
+        dataclasses.replace(NGINX, name="nginx-64k", extra="proxy_buffers 8 64k; proxy_buffer_size 64k; proxy_busy_buffers_size 128k;", kind="large",
                             fronts={**NGINX.fronts, "tcp": {**NGINX.fronts["tcp"], "@EXTRA@": "proxy_buffer_size 64k;"}}),
+        dataclasses.replace(NGINX, name="nginx-random", kind="balance", fronts={**NGINX.fronts, "trouble": {"@BALANCE@": "random two least_conn;"}}),
         HAPROXY,
-        dataclasses.replace(HAPROXY, name="haproxy-splice", extra="option splice-auto", large_only=True),
+        dataclasses.replace(HAPROXY, name="haproxy-random", kind="balance", fronts={**HAPROXY.fronts, "trouble": {"@BALANCE@": "random(2)"}}),
+        dataclasses.replace(HAPROXY, name="haproxy-observe", kind="balance", backend_check=HAPROXY.backend_check + " observe layer7 error-limit 5 on-error mark-down"),
+        dataclasses.replace(HAPROXY, name="haproxy-splice", extra="option splice-auto", kind="large"),
         Peer(
             name="envoy",
             command=[envoy, "-c", "@CONF@", "--concurrency", "@WORKERS@", "--log-level", "error", "--disable-hot-restart"],
             template="envoy.yaml",
             fronts={
-                "http": {"@CODEC@": "HTTP1", "@UPGRADES@": "", "@TRANSPORT@": "", "@UPSTREAM@": ""},
+                "http": {"@BALANCE@": "ROUND_ROBIN", "@OUTLIERS@": "", "@CODEC@": "HTTP1", "@UPGRADES@": "", "@TRANSPORT@": "", "@UPSTREAM@": ""},
                 "tls": {"@CODEC@": "AUTO", "@TRANSPORT@": ENVOY_TLS},
                 "h2c": {"@CODEC@": "HTTP2"},
                 "grpc": {"@CODEC@": "HTTP2", "@UPSTREAM@": ENVOY_H2_UPSTREAM},
                 "ws": {"@UPGRADES@": "upgrade_configs: [ { upgrade_type: websocket } ]"},
                 "tcp": {"template": "envoy-tcp.yaml"},
+                "trouble": {"@BALANCE@": "LEAST_REQUEST", "@OUTLIERS@": ENVOY_OUTLIERS},
             },
             backend="- endpoint: {{ address: {{ socket_address: {{ address: {host}, port_value: {port} }} }} }}",
             joiner="\n        ",
@@ -183,12 +194,13 @@ def all_peers(mizan):
             command=[mizan, "serve", "--config", "@CONF@"],
             template="mizan.toml",
             fronts={
-                "http": {"@LISTENER@": "", "@ROUTE@": '[[route]]\npool = "bench"', "@POOL@": ""},
+                "http": {"@BALANCE@": "round_robin", "@LISTENER@": "", "@ROUTE@": '[[route]]\npool = "bench"', "@POOL@": ""},
                 "tls": {"@LISTENER@": 'tls = { certificates = [{ cert = "@CERT@", key = "@KEY@" }] }'},
                 "h2c": {},
                 "grpc": {"@POOL@": 'protocol = "http2"'},
                 "ws": {},
                 "tcp": {"@LISTENER@": 'kind = "tcp"\npool = "bench"', "@ROUTE@": ""},
+                "trouble": {"@BALANCE@": "power_of_two"},
             },
             backend='    "{address}",',
             check=f'health = {{ path = "/healthz", interval = "{CHECK_INTERVAL_SECONDS}s", timeout = "1s", fall = 3, rise = 2 }}',

@@ -13,6 +13,7 @@ from typing import Callable
 from . import peers, procfs
 from .load import h2load, handshakes, load, wrk
 from .run import BenchError, LOAD_CPU, Running, backend_requests, place, tool
+from .troubled import Troubled
 from .verify import verify
 
 MIB = 1 << 20
@@ -26,7 +27,7 @@ class Point:
     columns: list                # (metric, heading, digits)
     ratio: str                   # the metric that is compared
     front: str = "http"          # what is spoken on both sides; see peers.py
-    large: bool = False          # variants for large bodies take part
+    kind: str = ""               # variants of this kind take part
     relay: bool = True           # the raw relay takes part
     direct: bool = False         # the backends themselves take part
     pinned: bool = True
@@ -301,6 +302,36 @@ def reload_under_load(rate, backends, routes, reloads):
     return measure
 
 
+def trouble(rate, connections):
+    """One of five backends becomes ten times slower and one a black hole: it fails everything in 1 ms, and its checks pass.
+
+    The five seconds in which that is found out, and what is left of it after.
+    """
+    def once(port, seconds):
+        return json.loads(load([tool("rate"), str(port), "/", str(rate), str(connections), str(seconds)], True, seconds + 30))
+
+    def measure(peer, settings):
+        ports = peers.TROUBLE_PORTS
+        slow, hole = ports[1], ports[3]
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        with Troubled(peers.TROUBLE_CONTROL_PORT, ports) as backends, \
+                Running(peer, settings.names, checks=True, addresses=addresses, front="trouble") as running:
+            before = once(running.port, 4)
+            backends.requests(port=slow, median_ms=100, status=200)
+            served = backends.requests(port=hole, median_ms=1, status=500)
+            onset = once(running.port, 5)
+            with Account(running.pid, settings) as account:
+                after = once(running.port, 4 * settings.seconds)
+            shares = [now - then for now, then in zip(backends.requests(), served)]
+        return {
+            "p99_before_ms": before["p99"] / 1e3, "onset_p99_ms": onset["p99"] / 1e3, "onset_failed": onset["bad"], "failed": after["bad"],
+            "failed_percent": 100 * (onset["bad"] + after["bad"]) / max(onset["sent"] + after["sent"], 1),
+            **{f"{name}_ms": after[name] / 1e3 for name in ("p50", "p99", "p999")},
+            "slow_percent": 100 * shares[1] / max(sum(shares), 1), "noise": account.noise,
+        }
+    return measure
+
+
 REQUEST_COLUMNS = [("us_request", "CPU µs/request", 2), ("us_user", "of it user", 2), ("requests_second", "requests/s", 0),
                    ("p50_us", "p50 µs", 0), ("p99_us", "p99 µs", 0), ("core_used", "core used", 2)]
 SIZE_COLUMNS = [("us_request", "CPU µs/request", 1), ("s_gib", "CPU s/GiB", 3), ("requests_second", "requests/s", 0),
@@ -308,12 +339,15 @@ SIZE_COLUMNS = [("us_request", "CPU µs/request", 1), ("s_gib", "CPU s/GiB", 3),
 REST_COLUMNS = [("core_percent", "% of a core", 2), ("checks_second", "checks/s", 1), ("rss_mib", "RSS MiB", 1), ("ready_seconds", "start s", 2)]
 HANDSHAKE_COLUMNS = [("us_request", "CPU µs/connection", 1), ("us_user", "of it user", 1), *REQUEST_COLUMNS[2:]]
 IDLE_COLUMNS = [("kib_connection", "KiB/connection", 2), ("rss_mib", "RSS MiB", 1), ("idle_cpu", "core used", 3), ("alive", "alive", 0)]
+TROUBLE_COLUMNS = [("p99_before_ms", "p99 before ms", 1), ("onset_p99_ms", "p99 of 5 s ms", 1), ("onset_failed", "failed in them", 0), ("failed", "failed after", 0),
+                   ("failed_percent", "failed %", 2), ("p50_ms", "p50 after ms", 1), ("p99_ms", "p99 after ms", 1), ("p999_ms", "p99.9 after ms", 1),
+                   ("slow_percent", "slow one's share %", 2)]
 CHECKING = ("haproxy", "envoy", "caddy", "mizan")      # nginx has no active checks in its free edition
 
 POINTS = [
     Point("small", "128 B, 64 keep-alive connections, one worker pinned", closed_loop("/128", 64, 128), REQUEST_COLUMNS, "us_request"),
-    Point("16k", "16 KiB, 64 connections, one worker pinned", closed_loop("/16384", 64, 16384), SIZE_COLUMNS, "us_request", large=True),
-    Point("1m", "1 MiB, 16 connections, one worker pinned", closed_loop(f"/{MIB}", 16, MIB), SIZE_COLUMNS, "us_request", large=True),
+    Point("16k", "16 KiB, 64 connections, one worker pinned", closed_loop("/16384", 64, 16384), SIZE_COLUMNS, "us_request", kind="large"),
+    Point("1m", "1 MiB, 16 connections, one worker pinned", closed_loop(f"/{MIB}", 16, MIB), SIZE_COLUMNS, "us_request", kind="large"),
     Point("tls", "128 B over TLS 1.3, 64 keep-alive connections, one worker pinned", closed_loop("/128", 64, 128, front="tls"),
           REQUEST_COLUMNS, "us_request", front="tls"),
     Point("handshake", "full TLS 1.3 handshake (P-256) and one request a connection, 16 at once", fresh_connections("full"), HANDSHAKE_COLUMNS, "us_request", front="tls"),
@@ -322,7 +356,7 @@ POINTS = [
     Point("h2c", "128 B over HTTP/2 in the clear, 8 connections of 8 streams, HTTP/1.1 to the backends", streams("h2c"), REQUEST_COLUMNS, "us_request", front="h2c"),
     Point("grpc", "unary calls of 128 B, HTTP/2 on both sides, 8 connections of 8 streams", streams("grpc"), REQUEST_COLUMNS, "us_request", front="grpc"),
     Point("tcp128", "128 B, 64 connections, handed through as TCP", closed_loop("/128", 64, 128, front="tcp"), REQUEST_COLUMNS, "us_request", front="tcp"),
-    Point("tcp1m", "1 MiB, 16 connections, handed through as TCP", closed_loop(f"/{MIB}", 16, MIB, front="tcp"), SIZE_COLUMNS, "us_request", front="tcp", large=True),
+    Point("tcp1m", "1 MiB, 16 connections, handed through as TCP", closed_loop(f"/{MIB}", 16, MIB, front="tcp"), SIZE_COLUMNS, "us_request", front="tcp", kind="large"),
     Point("rate", "open loop, 5,000 requests/s, 64 connections", open_loop(5000, 64),
           [("p50_us", "p50 µs", 0), ("p99_us", "p99 µs", 0), ("p999_us", "p99.9 µs", 0), ("us_request", "CPU µs/request", 1)], "p99_us", direct=True),
     Point("idle", "10,000 idle keep-alive connections", idle(10_000), IDLE_COLUMNS, "kib_connection", relay=False),
@@ -339,6 +373,8 @@ POINTS = [
     Point("reload", "reload of 10,000 backends and 5,000 routes at 2,000 requests/s", reload_under_load(2_000, 10_000, 5_000, 9),
           [("p99_before_us", "p99 before µs", 0), ("p99_us", "p99 in that second µs", 0), ("times", "times", 2), ("took_ms", "reload ms", 0)],
           "p99_us", relay=False, pinned=False, many=True, only=("mizan",)),
+    Point("trouble", "one of five backends 10 × slower, one a black hole whose checks pass, from one moment on; open loop, 400 requests/s",
+          trouble(400, 200), TROUBLE_COLUMNS, "p99_ms", front="trouble", kind="balance", relay=False),
     *(Point(f"rest-{count}", f"{count:,} backends at rest, checked each {peers.CHECK_INTERVAL_SECONDS} s", at_rest(count), REST_COLUMNS,
             "core_percent", relay=False, many=True, only=CHECKING) for count in (10, 1_000, 10_000)),
 ]

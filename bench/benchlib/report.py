@@ -94,6 +94,11 @@ def bars(measurements, names):
     for point in ("1m", "workers", "handshake", "resumed"):
         for other in others:
             compare(point, other, 1.0)
+    for metric, words in (("p99_ms", "p99 after, in ms"), ("failed_percent", "failed in %")):
+        theirs = [median(measurements, "trouble", name, metric) for name in others]
+        best = min((value for value in theirs if value is not None), default=None)
+        if best is not None:
+            found.append((f"trouble: {words}, beside the best peer's", median(measurements, "trouble", "mizan", metric), best))
     found.append(("workers: spread of the two workers' CPU", median(measurements, "workers", "mizan", "spread"), 0.20))
     found.append(("calls: system calls a request", median(measurements, "calls", "mizan", "calls_request"), 4.3))
     found.append(("log: rise of CPU in %", median(measurements, "log", "mizan", "rise_percent"), 10))
