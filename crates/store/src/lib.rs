@@ -11,6 +11,8 @@
 mod compare;
 mod entry;
 mod error;
+pub mod follower;
+pub mod image;
 mod transaction;
 mod watch;
 

@@ -1,0 +1,416 @@
+//! Follows a prefix for ever, whatever befalls the store.
+//!
+//! The way is: list at a revision, watch from the next. Only what was listed, what the watch has said and what it has
+//! proven by progress moves the revision that a watch is taken up from; a clock or another connection never does (a gap
+//! that nobody sees would be the price). Where history is lost the prefix is listed again and compared with what is known,
+//! so that keys which went away in between go away here. Now and then the keys alone are listed and compared, for stores
+//! have faults of their own.
+//!
+//! What is known stays in force while the store is away: it is told as stale, and since when.
+
+mod memory;
+#[cfg(test)]
+mod tests;
+
+pub use memory::{Entries, Memory};
+
+use crate::{Change, Error, Identity, Listing, Query, Range, Revision, Store, Watch};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use memory::Difference;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Most batches that are put together before they are told.
+const TOGETHER_MAX: usize = 1_000;
+
+/// How a prefix is followed.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Shortest and longest wait between two tries to reach the store; the wait is drawn evenly from nothing up to what is
+    /// due, so that those who lost it together do not come back together.
+    pub backoff: (Duration, Duration),
+    /// How often the keys are compared with the store's, a fifth more or less.
+    pub check: Duration,
+    /// How long what differs may be on its way before it counts as missed.
+    pub check_again: Duration,
+    /// Least time between two listings that lost history makes necessary.
+    pub relist: Duration,
+    /// 64 random bits.
+    pub random: fn() -> u64,
+}
+
+impl Settings {
+    /// Those that hold where nobody says otherwise; `random` gives 64 random bits.
+    pub fn new(random: fn() -> u64) -> Self {
+        Self {
+            backoff: (Duration::from_millis(50), Duration::from_secs(2)),
+            check: Duration::from_secs(60),
+            check_again: Duration::from_secs(2),
+            relist: Duration::from_secs(1),
+            random,
+        }
+    }
+}
+
+/// What is known of the prefix, and how well.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What stands there.
+    pub entries: Entries,
+    /// As of when: all that happened up to it is in `entries`.
+    pub revision: Revision,
+    /// Which store it is from; `None`: nobody has said.
+    pub store: Option<u64>,
+    /// How well it is known.
+    pub standing: Standing,
+    /// It is from another store than what was told before, or from an older state of it.
+    pub doubt: Option<Doubt>,
+}
+
+/// How well the prefix is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing is known yet.
+    Unknown,
+    /// What was known when somebody last wrote it down; the store has not been heard of since the start.
+    Restored,
+    /// The watch runs.
+    Live,
+    /// The store was lost; what was known then is in force.
+    Stale,
+}
+
+/// Why what was listed may not be what is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The store names itself otherwise than the one before: a wrong address, or it was set up anew.
+    OtherStore,
+    /// It is at a lower revision than was seen: it was restored from a backup.
+    Older {
+        /// What was seen.
+        was: Revision,
+    },
+}
+
+/// What is told.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// This is known now.
+    View(View),
+    /// This has happened.
+    Notice(Notice),
+}
+
+/// What has happened between here and the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It was reached.
+    Connected(Identity),
+    /// All was listed: so many keys came or changed, so many went.
+    Listed {
+        /// As of when.
+        revision: Revision,
+        /// Keys that are new or another.
+        put: usize,
+        /// Keys that are gone.
+        deleted: usize,
+    },
+    /// The watch runs from this revision on.
+    Watching {
+        /// Which.
+        from: Revision,
+    },
+    /// The watch has ended, or could not begin; it is tried again after `wait`.
+    Lost {
+        /// Why.
+        error: Error,
+        /// How long it is waited.
+        wait: Duration,
+    },
+    /// History that was needed is gone: all is listed again.
+    Compacted {
+        /// The oldest revision that is held.
+        oldest: Revision,
+    },
+    /// What is known differs from what the store has, though nothing was missed: all is listed again.
+    Diverged {
+        /// How many keys differ.
+        keys: usize,
+        /// One of them.
+        example: Bytes,
+    },
+    /// The keys were compared with the store's, and agree.
+    Agrees {
+        /// How many.
+        keys: usize,
+    },
+    /// It is not the store that it was.
+    Doubtful(Doubt),
+}
+
+/// Follows a prefix of a store.
+pub struct Follower<T> {
+    store: Arc<dyn Store>,
+    range: Range,
+    settings: Settings,
+    memory: Memory,
+    standing: Standing,
+    doubt: Option<Doubt>,
+    /// The store's own name for itself; that of what was restored, at first.
+    known: Option<u64>,
+    /// What is in memory was listed here, or can be followed from where it is.
+    is_listed: bool,
+    failures: u32,
+    listed_at: Option<Instant>,
+    tell: T,
+}
+
+/// Why a watch is over.
+enum Ended {
+    Lost(Error),
+    Compacted(Revision),
+    Diverged,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Compacted { oldest } => Self::Compacted(oldest),
+            error => Self::Lost(error),
+        }
+    }
+}
+
+impl<T: FnMut(Told)> Follower<T> {
+    /// Follows what begins with `prefix`, and says what is known of it.
+    pub fn new(store: Arc<dyn Store>, prefix: Bytes, settings: Settings, tell: T) -> Self {
+        Self {
+            store,
+            range: Range::Prefix(prefix),
+            settings,
+            memory: Memory::default(),
+            standing: Standing::Unknown,
+            doubt: None,
+            known: None,
+            is_listed: false,
+            failures: 0,
+            listed_at: None,
+            tell,
+        }
+    }
+
+    /// Begins with what was known of the store `known` when somebody last wrote it down, and tells it at once.
+    pub fn restore(&mut self, memory: Memory, known: u64) {
+        self.memory = memory;
+        self.known = Some(known);
+        self.standing = Standing::Restored;
+        self.view();
+    }
+
+    /// Follows until it is dropped.
+    pub async fn run(mut self) -> ! {
+        loop {
+            let Err(ended) = self.follow().await;
+            match ended {
+                Ended::Compacted(oldest) => {
+                    self.notice(Notice::Compacted { oldest });
+                    self.list_again().await;
+                }
+                Ended::Diverged => self.list_again().await,
+                Ended::Lost(error) => {
+                    if self.standing == Standing::Live {
+                        self.standing = Standing::Stale;
+                        self.view();
+                    }
+                    let wait = self.backoff();
+                    self.notice(Notice::Lost { error, wait });
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// No faster than [`Settings::relist`], so that many who lost history together do not list together for ever.
+    async fn list_again(&mut self) {
+        self.is_listed = false;
+        if let Some(at) = self.listed_at {
+            let gap = self.settings.relist.mul_f64(0.5 + self.draw());
+            tokio::time::sleep_until(at + gap).await;
+        }
+    }
+
+    /// Full jitter: see Brooker, "Exponential Backoff And Jitter" (AWS, 2015).
+    fn backoff(&mut self) -> Duration {
+        let (least, most) = self.settings.backoff;
+        let due = least.saturating_mul(1 << self.failures.min(16)).min(most);
+        self.failures = self.failures.saturating_add(1);
+        due.mul_f64(self.draw())
+    }
+
+    /// Evenly from 0 up to 1.
+    fn draw(&self) -> f64 {
+        ((self.settings.random)() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn view(&mut self) {
+        (self.tell)(Told::View(View {
+            entries: self.memory.entries(),
+            revision: self.memory.revision(),
+            store: self.known,
+            standing: self.standing,
+            doubt: self.doubt,
+        }));
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        (self.tell)(Told::Notice(notice));
+    }
+
+    /// From no connection to the end of one.
+    async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
+        let store = Arc::clone(&self.store);
+        let identity = store.identity().await?;
+        self.recognise(&identity);
+        self.notice(Notice::Connected(identity));
+        if !self.is_listed {
+            let listing = store.list(Query::now(self.range.clone())).await?;
+            self.listed(listing);
+        }
+        let from = self.memory.revision() + 1;
+        let mut watch = store.watch(self.range.clone(), from).await?;
+        self.notice(Notice::Watching { from });
+        self.standing = Standing::Live;
+        self.failures = 0;
+        self.view();
+        self.attend(&*store, &mut *watch).await
+    }
+
+    /// Whether it is still the store that is known, and no earlier state of it.
+    fn recognise(&mut self, identity: &Identity) {
+        let doubt = match self.known {
+            Some(known) if known != identity.id => Some(Doubt::OtherStore),
+            _ if identity.revision < self.memory.revision() => Some(Doubt::Older {
+                was: self.memory.revision(),
+            }),
+            _ => None,
+        };
+        self.known = Some(identity.id);
+        if let Some(doubt) = doubt {
+            self.is_listed = false;
+            self.doubt = Some(doubt);
+            self.notice(Notice::Doubtful(doubt));
+        }
+    }
+
+    fn listed(&mut self, listing: Listing) {
+        let revision = listing.revision;
+        let (put, deleted) = self.memory.replace(listing);
+        self.is_listed = true;
+        self.listed_at = Some(Instant::now());
+        self.notice(Notice::Listed {
+            revision,
+            put,
+            deleted,
+        });
+    }
+
+    /// Hears the watch, and compares keys in between.
+    async fn attend(
+        &mut self,
+        store: &dyn Store,
+        watch: &mut dyn Watch,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let keys = Query {
+            keys_only: true,
+            ..Query::now(self.range.clone())
+        };
+        let mut suspects: Vec<Difference> = Vec::new();
+        let mut check_at = Instant::now() + self.settings.check.mul_f64(0.8 + 0.4 * self.draw());
+        loop {
+            tokio::select! {
+                biased;
+                change = watch.next() => {
+                    let mut has_changed = self.change(change?);
+                    // What lies ready goes along: a burst of edits is one table.
+                    for _ in 0..TOGETHER_MAX {
+                        let Some(change) = watch.next().now_or_never() else {
+                            break;
+                        };
+                        match change {
+                            Ok(change) => has_changed |= self.change(change),
+                            Err(error) => {
+                                self.view();
+                                return Err(error.into());
+                            }
+                        }
+                    }
+                    if has_changed {
+                        self.view();
+                    }
+                }
+                () = tokio::time::sleep_until(check_at) => {
+                    let listing = hear(watch, self, store.list(keys.clone())).await?;
+                    suspects = self.compare(&listing, suspects)?;
+                    let wait = match suspects.is_empty() {
+                        true => self.settings.check.mul_f64(0.8 + 0.4 * self.draw()),
+                        false => self.settings.check_again,
+                    };
+                    check_at = Instant::now() + wait;
+                }
+            }
+        }
+    }
+
+    /// Whether what is known has become another.
+    fn change(&mut self, change: Change) -> bool {
+        match change {
+            Change::Batch(batch) => self.memory.apply(batch),
+            Change::Progress(revision) => {
+                self.memory.progress(revision);
+                false
+            }
+        }
+    }
+
+    /// What differs now and differed in the same way before was missed. Else what differs, to be looked at again.
+    fn compare(
+        &mut self,
+        listing: &Listing,
+        before: Vec<Difference>,
+    ) -> Result<Vec<Difference>, Ended> {
+        let now = self.memory.differences(listing);
+        let missed: Vec<_> = now.iter().filter(|found| before.contains(found)).collect();
+        if let Some(first) = missed.first() {
+            let (keys, example) = (missed.len(), first.key.clone());
+            self.notice(Notice::Diverged { keys, example });
+            return Err(Ended::Diverged);
+        }
+        if now.is_empty() {
+            self.notice(Notice::Agrees {
+                keys: listing.entries.len(),
+            });
+        }
+        Ok(now)
+    }
+}
+
+/// Waits for `listing` while the watch goes on.
+async fn hear<T: FnMut(Told)>(
+    watch: &mut dyn Watch,
+    follower: &mut Follower<T>,
+    mut listing: crate::Answer<'_, Listing>,
+) -> Result<Listing, Ended> {
+    loop {
+        tokio::select! {
+            biased;
+            change = watch.next() => {
+                if follower.change(change?) {
+                    follower.view();
+                }
+            }
+            listing = &mut listing => return listing.map_err(Ended::from),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Where a table's file lies, and how a new one takes its place.
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Whether a file is to outlive a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// For readers of this machine, until it is switched off: no `fsync`.
+    Memory,
+    /// For the next start: `fsync` of the file before it is renamed, and of its folder after.
+    Disk,
+}
+
+/// A folder of ours that files are put into.
+///
+/// Its parent may be writable for everybody, as `/dev/shm` is. So the folder is made with mode 0755, is never a symbolic link,
+/// and must belong to us and be writable for us alone; files are opened in it by its descriptor.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl Place {
+    /// Opens the folder at `path`; makes it where it is not there.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::PermissionDenied`] if it is somebody else's, or others may write to it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        match fs::mkdir(path, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let folder = fs::open(path, flags, Mode::empty())?;
+        let found = fs::fstat(&folder)?;
+        let ours = rustix::process::geteuid().as_raw();
+        if found.st_uid != ours {
+            let why = format!(
+                "{} belongs to user {}, not to user {ours}",
+                path.display(),
+                found.st_uid
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        if found.st_mode & 0o022 != 0 {
+            let why = format!(
+                "{} is writable for others (mode {:o}): `chmod go-w` it",
+                path.display(),
+                found.st_mode & 0o7777
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let path = path.to_path_buf();
+        Ok(Self { path, folder })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts a file of these bytes there, readable for all, in the place of the one before: in one step for whoever opens it.
+    ///
+    /// # Errors
+    /// The system's. The file before is still there then.
+    pub fn put(&self, name: &str, bytes: &[u8], durability: Durability) -> io::Result<()> {
+        let new = format!(".{name}.{}.tmp", std::process::id());
+        let done = self.put_by_way_of(&new, name, bytes, durability);
+        if done.is_err() {
+            // It may not be there at all.
+            let _ = fs::unlinkat(&self.folder, &new, AtFlags::empty());
+        }
+        done
+    }
+
+    fn put_by_way_of(
+        &self,
+        new: &str,
+        name: &str,
+        bytes: &[u8],
+        durability: Durability,
+    ) -> io::Result<()> {
+        // What a killed process has left behind under our number is not opened, but replaced.
+        match fs::unlinkat(&self.folder, new, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o644);
+        let file = fs::openat(&self.folder, new, flags | OFlags::CLOEXEC, mode)?;
+        // Whatever the mask says: readers are other users.
+        fs::fchmod(&file, mode)?;
+        let mut file = std::fs::File::from(file);
+        file.write_all(bytes)?;
+        if durability == Durability::Disk {
+            file.sync_all()?;
+        }
+        fs::renameat(&self.folder, new, &self.folder, name)?;
+        if durability == Durability::Disk {
+            fs::fsync(&self.folder)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a file there; `None`: it is not there.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::PermissionDenied`] if it is somebody else's.
+    pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match fs::openat(&self.folder, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if fs::fstat(&file)?.st_uid != rustix::process::geteuid().as_raw() {
+            let why = format!("{name} in {} is somebody else's", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes)?;
+        Ok(Some(bytes))
+    }
+}
