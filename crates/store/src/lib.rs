@@ -8,7 +8,10 @@
 //! configuration does not need: no nested transactions, no ranges but of one key and of a prefix. Nothing here knows what
 //! the values mean; nothing here names another of Mizan's crates.
 
+mod clock;
 mod compare;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod entry;
 mod error;
 pub mod follower;
@@ -16,6 +19,7 @@ pub mod image;
 mod transaction;
 mod watch;
 
+pub use clock::{Clock, System};
 pub use compare::{Compare, Relation, Target};
 pub use entry::{Entry, Listing, Query, Range};
 pub use error::{Conflict, Denial, Error, What};
@@ -51,6 +55,28 @@ pub struct Lease {
     pub granted: Duration,
 }
 
+/// Shortest life that a lease is asked for with.
+pub const LEASE_LIFE_MIN: Duration = Duration::from_secs(1);
+/// Longest life that a lease is asked for with: a year. What lives longer needs no lease.
+pub const LEASE_LIFE_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+impl Lease {
+    /// Whether every store could grant `life`, before one is asked.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] below [`LEASE_LIFE_MIN`] and above [`LEASE_LIFE_MAX`].
+    pub fn check_life(life: Duration) -> Result<(), Error> {
+        if (LEASE_LIFE_MIN..=LEASE_LIFE_MAX).contains(&life) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "a lease of {life:?}: it lives for at least {} s and at most {} s",
+            LEASE_LIFE_MIN.as_secs(),
+            LEASE_LIFE_MAX.as_secs()
+        )))
+    }
+}
+
 /// What a store says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -75,7 +101,7 @@ pub trait Store: Debug + Send + Sync {
     fn identity(&self) -> Answer<'_, Identity>;
 
     /// What is there, at one revision, in the order of the keys' bytes. It sees every transaction that was acknowledged
-    /// before it was asked.
+    /// before it was asked. At revision 0 nothing was there.
     ///
     /// # Errors
     /// [`Error::Compacted`] and [`Error::Future`] where it is asked for a revision that is not held.
@@ -86,17 +112,22 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Error::Conflict`] if a compare does not hold, with what stands there instead; [`Error::TooLarge`] and
-    /// [`Error::Invalid`] for a transaction that no store takes; [`Error::NoLease`] if a lease is not alive.
+    /// [`Error::Invalid`] for a transaction that no store takes; [`Error::NoLease`] if a lease is not alive. It is looked at
+    /// in this order: the limits, the compares, the leases.
     fn commit(&self, transaction: Transaction) -> Answer<'_, Committed>;
 
-    /// Follows `range` from revision `from`, which may be one that is still to come.
+    /// Follows `range` from revision `from`, which may be one that is still to come. From 0 is from the beginning, never
+    /// from now.
     ///
     /// # Errors
     /// [`Error::Compacted`] if the changes since `from` are not held any more: list, compare with what is known, and watch
     /// from the next revision. The watch itself may say so later, too.
     fn watch(&self, range: Range, from: Revision) -> Answer<'_, Box<dyn Watch>>;
 
-    /// A new lease of at least `life`, which is at least a second.
+    /// A new lease of at least `life`. Its name is a positive number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a life that [`Lease::check_life`] does not take.
     fn grant(&self, life: Duration) -> Answer<'_, Lease>;
 
     /// Gives a lease its whole life again.
@@ -105,7 +136,8 @@ pub trait Store: Debug + Send + Sync {
     /// [`Error::NoLease`] if it has ended.
     fn keep_alive(&self, id: LeaseId) -> Answer<'_, Lease>;
 
-    /// Ends a lease now: its keys are deleted, at one revision.
+    /// Ends a lease now: its keys are deleted, at one revision, in the order of their bytes. So they are when its life is
+    /// over. Without keys it makes no revision.
     ///
     /// # Errors
     /// [`Error::NoLease`] if it has ended.
@@ -118,7 +150,7 @@ pub trait Store: Debug + Send + Sync {
     fn lease(&self, id: LeaseId) -> Answer<'_, Lease>;
 
     /// Forgets what was overwritten or deleted before or at `revision`: what was in force at it can still be listed,
-    /// and changes after it followed.
+    /// and changes after it followed. Whoever asks for what was before is told that `revision` is the oldest that is held.
     ///
     /// # Errors
     /// [`Error::Compacted`] if that was done already, [`Error::Future`] for a revision that is still to come.
