@@ -1,0 +1,402 @@
+//! The objects of one revision that can be used, and those that were left out, with the reason.
+//!
+//! One bad object takes nothing else with it: it is left out, or stays as it was when it was last good, and is named. A table as
+//! a whole is refused only where it passes a limit, or has lost most of what it had without saying that this is meant
+//! ([`Table::has_shrunk_from`]): an empty answer of a store in trouble is not "no routes".
+
+use crate::document::{Boost, Chain, Document, FACTOR, Settings};
+use crate::key::{Name, Object};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Most objects of a table.
+pub const OBJECTS_MAX: usize = 20_000;
+/// Most bytes of a table's keys and values.
+pub const BYTES_MAX: usize = 8 << 20;
+/// Most backends of a pool.
+pub const BACKENDS_MAX: usize = 10_000;
+
+/// A table of one revision.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    revision: u64,
+    objects: BTreeMap<Object, Arc<Held>>,
+    rejected: Vec<Rejected>,
+    meta_at: u64,
+    digest: u64,
+}
+
+/// An object in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// What it says.
+    pub document: Document,
+    /// Its text in the store.
+    pub json: Box<[u8]>,
+    /// The revision that it was put at.
+    pub modified: u64,
+    /// A later one stands in the store, and is no good.
+    pub is_pinned: bool,
+}
+
+/// What stands in the store and cannot be used as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// Its key.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+    /// What was there before stays in force.
+    pub is_kept: bool,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.reason)?;
+        match self.is_kept {
+            true => f.write_str(" (what was there before stays in force)"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A limit that a table passes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Limit {
+    /// Too many objects.
+    #[error("{0} objects are over the limit of {OBJECTS_MAX}")]
+    Objects(usize),
+    /// Too many bytes.
+    #[error("{0} bytes of keys and values are over the limit of {BYTES_MAX}")]
+    Bytes(usize),
+    /// Too many backends in a pool.
+    #[error("pool {pool} of region {region} has {count} backends; the limit is {BACKENDS_MAX}")]
+    Backends {
+        /// Where the pool is.
+        region: Name,
+        /// Which.
+        pool: Name,
+        /// How many it has.
+        count: usize,
+    },
+}
+
+/// An object as it stands in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// Its key, without the table's prefix.
+    pub key: &'a [u8],
+    /// Its document.
+    pub value: &'a [u8],
+    /// The revision that it was put at.
+    pub modified: u64,
+}
+
+impl Table {
+    /// The table of `stored` at `revision`. What is bad there stays as `previous` has it.
+    ///
+    /// # Errors
+    /// A limit that it passes: nothing of it is to be used.
+    pub fn build<'a>(
+        revision: u64,
+        stored: impl IntoIterator<Item = Stored<'a>>,
+        previous: Option<&Self>,
+    ) -> Result<Self, Limit> {
+        let mut table = Self {
+            revision,
+            ..Self::default()
+        };
+        let mut bytes = 0;
+        let mut count = 0;
+        for stored in stored {
+            count += 1;
+            bytes += stored.key.len() + stored.value.len();
+            table.take(&stored, previous);
+        }
+        if count > OBJECTS_MAX {
+            return Err(Limit::Objects(count));
+        }
+        if bytes > BYTES_MAX {
+            return Err(Limit::Bytes(bytes));
+        }
+        table.check_backends()?;
+        table.rejected.extend(table.dangling());
+        table.digest = table.sum();
+        Ok(table)
+    }
+
+    fn take(&mut self, stored: &Stored<'_>, previous: Option<&Self>) {
+        let text = String::from_utf8_lossy(stored.key);
+        let object: Object = match text.parse() {
+            Ok(object) => object,
+            Err(error) => return self.reject(text, error, false),
+        };
+        if object == Object::Meta {
+            self.meta_at = stored.modified;
+        }
+        let before = previous.and_then(|previous| previous.objects.get(&object));
+        let is_known = |held: &&Arc<Held>| {
+            !held.is_pinned && held.modified == stored.modified && *held.json == *stored.value
+        };
+        if let Some(held) = before.filter(is_known) {
+            self.objects.insert(object, Arc::clone(held));
+            return;
+        }
+        match Document::parse(&object, stored.value) {
+            Ok(document) => {
+                let held = Held {
+                    document,
+                    json: stored.value.into(),
+                    modified: stored.modified,
+                    is_pinned: false,
+                };
+                self.objects.insert(object, Arc::new(held));
+            }
+            Err(error) => {
+                self.reject(text, error, before.is_some());
+                if let Some(held) = before {
+                    self.pin(object, held);
+                }
+            }
+        }
+    }
+
+    fn pin(&mut self, object: Object, held: &Held) {
+        let held = Held {
+            is_pinned: true,
+            ..held.clone()
+        };
+        self.objects.insert(object, Arc::new(held));
+    }
+
+    fn reject(&mut self, key: impl Into<String>, reason: impl fmt::Display, is_kept: bool) {
+        self.rejected.push(Rejected {
+            key: key.into(),
+            reason: reason.to_string(),
+            is_kept,
+        });
+    }
+
+    fn check_backends(&self) -> Result<(), Limit> {
+        let mut counts: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
+        for object in self.objects.keys() {
+            if let Object::Backend { region, pool, .. } = object {
+                *counts.entry((region, pool)).or_default() += 1;
+            }
+        }
+        match counts.into_iter().find(|(_, count)| *count > BACKENDS_MAX) {
+            None => Ok(()),
+            Some(((region, pool), count)) => Err(Limit::Backends {
+                region: region.clone(),
+                pool: pool.clone(),
+                count,
+            }),
+        }
+    }
+
+    /// What names something that is not there, with what was probably meant. Such a name is passed over where a request is
+    /// resolved; who writes must not leave one behind.
+    pub fn dangling(&self) -> Vec<Rejected> {
+        let mut found = Vec::new();
+        // A pool that goes leaves thousands of backends behind; what was meant is looked for once.
+        let mut meant = BTreeMap::new();
+        for (object, held) in &self.objects {
+            match (object, &held.document) {
+                (Object::Chain { region, .. }, Document::Chain(chain)) => {
+                    for link in &chain.links {
+                        let pool = link.object(region);
+                        self.must_have(object, pool, &mut meant, &mut found);
+                    }
+                }
+                (Object::Backend { region, pool, .. } | Object::Boost { region, pool, .. }, _) => {
+                    let (region, pool) = (region.clone(), pool.clone());
+                    let pool = Object::Pool { region, pool };
+                    self.must_have(object, pool, &mut meant, &mut found);
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn must_have<'t>(
+        &'t self,
+        object: &Object,
+        pool: Object,
+        meant: &mut BTreeMap<Object, Option<&'t Object>>,
+        found: &mut Vec<Rejected>,
+    ) {
+        if self.objects.contains_key(&pool) {
+            return;
+        }
+        let text = format!("`{pool}` is not there");
+        let other = meant
+            .entry(pool)
+            .or_insert_with_key(|pool| self.elsewhere(pool));
+        let reason = match other {
+            Some(other) => format!("{text}; there is `{other}`"),
+            None => text,
+        };
+        found.push(Rejected {
+            key: object.to_string(),
+            reason,
+            is_kept: false,
+        });
+    }
+
+    /// A pool of that name in another region, or of a name like it in the same.
+    fn elsewhere(&self, wanted: &Object) -> Option<&Object> {
+        let Object::Pool { region, pool } = wanted else {
+            return None;
+        };
+        let pools = || {
+            let objects = self.objects.keys();
+            objects.filter_map(|object| match object {
+                Object::Pool { region, pool } => Some((object, region, pool)),
+                _ => None,
+            })
+        };
+        let same = pools().find(|(_, _, name)| *name == pool);
+        let like = pools()
+            .filter(|(_, place, _)| *place == region)
+            .map(|(object, _, name)| {
+                (
+                    strsim::damerau_levenshtein(name.as_str(), pool.as_str()),
+                    object,
+                )
+            })
+            .filter(|(distance, _)| *distance <= 2)
+            .min_by_key(|(distance, _)| *distance);
+        same.map(|(object, ..)| object)
+            .or(like.map(|(_, object)| object))
+    }
+
+    /// The revision that it is of.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Tells two tables apart, whichever node holds them and whatever revision they are of: FNV-1a, 64 bits, over keys and
+    /// documents in their order. What was pinned counts as what it is, so a node that keeps an old document differs.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn sum(&self) -> u64 {
+        let mut sum = 0xcbf2_9ce4_8422_2325u64;
+        let mut add = |bytes: &[u8]| {
+            for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
+                sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for (object, held) in &self.objects {
+            add(object.to_string().as_bytes());
+            add(&held.json);
+        }
+        sum
+    }
+
+    /// All objects in force, sorted by their keys.
+    pub fn objects(&self) -> impl Iterator<Item = (&Object, &Held)> {
+        self.objects.iter().map(|(object, held)| (object, &**held))
+    }
+
+    /// An object in force.
+    pub fn held(&self, object: &Object) -> Option<&Held> {
+        self.objects.get(object).map(|held| &**held)
+    }
+
+    /// How many objects are in force.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether no object is in force.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// What stands in the store and cannot be used as it is.
+    pub fn rejected(&self) -> &[Rejected] {
+        &self.rejected
+    }
+
+    /// Whether most of what `before` had is gone, and nobody has said since that this is meant. Then it must not come into
+    /// force by itself.
+    pub fn has_shrunk_from(&self, before: &Self) -> bool {
+        let is_there = |object: &&Object| self.objects.contains_key(*object);
+        let kept = before.objects.keys().filter(is_there).count();
+        let is_said = matches!(
+            self.objects.get(&Object::Meta).map(|held| &held.document),
+            Some(Document::Meta(meta)) if meta.allow_shrink
+        ) && self.meta_at > before.revision;
+        !is_said && kept * 2 < before.objects.len()
+    }
+
+    /// The chain of that name, for requests of `region`.
+    pub fn chain(&self, region: &Name, chain: &Name) -> Option<&Chain> {
+        let object = Object::Chain {
+            region: region.clone(),
+            chain: chain.clone(),
+        };
+        match self.held(&object).map(|held| &held.document) {
+            Some(Document::Chain(chain)) => Some(chain),
+            _ => None,
+        }
+    }
+
+    /// Settings by their language's tag.
+    pub fn settings(&self, language: &Name) -> Option<&Settings> {
+        let language = language.clone();
+        let held = self.held(&Object::Settings { language });
+        match held.map(|held| &held.document) {
+            Some(Document::Settings(settings)) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// Boosts of a pool, whether they have ended or not.
+    pub fn boosts(&self, region: &Name, pool: &Name) -> impl Iterator<Item = (&Object, &Boost)> {
+        let first = Object::Boost {
+            region: region.clone(),
+            pool: pool.clone(),
+            id: Name::before_all(),
+        };
+        let (region, pool) = (region.clone(), pool.clone());
+        self.objects
+            .range(first..)
+            .take_while(move |(object, _)| {
+                matches!(object, Object::Boost { region: r, pool: p, .. } if *r == region && *p == pool)
+            })
+            .filter_map(|(object, held)| match &held.document {
+                Document::Boost(boost) => Some((object, boost)),
+                _ => None,
+            })
+    }
+
+    /// What a pool's weight is multiplied by now: the product of its boosts that have not ended, from 0.1 to 10.
+    pub fn factor(&self, region: &Name, pool: &Name, now_ms: u64) -> f64 {
+        let (least, most) = FACTOR.into_inner();
+        self.boosts(region, pool)
+            .filter(|(_, boost)| boost.expires_at_ms > now_ms)
+            .map(|(_, boost)| boost.factor)
+            .product::<f64>()
+            .clamp(least, most)
+    }
+
+    /// When the next boost ends, in ms since 1970; `None`: none is in force.
+    pub fn next_end(&self, now_ms: u64) -> Option<u64> {
+        self.objects
+            .values()
+            .filter_map(|held| match &held.document {
+                Document::Boost(boost) => Some(boost.expires_at_ms),
+                _ => None,
+            })
+            .filter(|end| *end > now_ms)
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests;
