@@ -10,9 +10,11 @@
 //! | [`key`] | which object a key names |
 //! | [`document`] | what an object says |
 //! | [`table`] | the objects of one revision that hold together, and those that were left out, with the reason |
+//! | [`edit`] | whether a change may be made, and what history keeps of it |
 //! | [`resolve`] | where a request of a region and a language goes: a pure function |
 
 pub mod document;
+pub mod edit;
 pub mod key;
 pub mod resolve;
 pub mod table;

@@ -1,0 +1,172 @@
+use super::*;
+use serde_json::json;
+
+fn table(documents: &[(&str, &str)]) -> Table {
+    let stored = documents.iter().map(|(key, value)| Stored {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+        modified: 4,
+    });
+    Table::build(4, stored, None).expect("it passes no limit")
+}
+
+fn put(key: &str, document: &str) -> Change {
+    Change {
+        object: key.parse().expect("a key"),
+        document: Some(document.as_bytes().to_vec()),
+        seen: None,
+    }
+}
+
+fn delete(key: &str) -> Change {
+    Change {
+        object: key.parse().expect("a key"),
+        document: None,
+        seen: None,
+    }
+}
+
+const POOL: &str = r#"{"schema": 1}"#;
+
+fn korea() -> Table {
+    table(&[
+        ("chains/kr/t", r#"{"schema": 1, "pools": ["kpop"]}"#),
+        ("pools/jp/jpop", POOL),
+        ("pools/kr/kpop", POOL),
+    ])
+}
+
+fn refused(table: &Table, changes: &[Change]) -> String {
+    check(table, changes, false)
+        .expect_err("it is refused")
+        .to_string()
+}
+
+/// A chain of Seoul that named a pool of Tokyo alone was written without a word.
+#[test]
+fn a_chain_that_names_a_pool_of_another_region_is_refused() {
+    let said = refused(
+        &korea(),
+        &[put("chains/kr/t", r#"{"schema": 1, "pools": ["jpop"]}"#)],
+    );
+    assert_eq!(
+        said,
+        "chains/kr/t: `pools/kr/jpop` is not there; there is `pools/jp/jpop`"
+    );
+}
+
+#[test]
+fn a_pool_that_a_chain_names_cannot_go_alone() {
+    let said = refused(&korea(), &[delete("pools/kr/kpop")]);
+    assert!(
+        said.starts_with("chains/kr/t: `pools/kr/kpop` is not there"),
+        "{said}"
+    );
+    let both = [delete("chains/kr/t"), delete("pools/kr/kpop")];
+    assert!(check(&korea(), &both, true).is_ok());
+}
+
+#[test]
+fn what_goes_together_may_come_in_any_order() {
+    let changes = [
+        put("chains/kr/t", r#"{"schema": 1, "pools": ["kpop", "rock"]}"#),
+        put("pools/kr/rock", POOL),
+    ];
+    let after = check(&korea(), &changes, false).expect("it may be made");
+    assert_eq!(after.len(), 4);
+}
+
+/// A fault that somebody else left behind does not stop others from working; who touches the object has to mend it.
+#[test]
+fn a_fault_that_was_there_is_none_of_this_edit() {
+    let faulty = table(&[
+        ("chains/kr/t", r#"{"schema": 1, "pools": ["kpop", "gone"]}"#),
+        ("pools/kr/kpop", POOL),
+    ]);
+    assert!(check(&faulty, &[put("pools/kr/rock", POOL)], false).is_ok());
+    let same = put("chains/kr/t", r#"{"schema": 1, "pools": ["gone", "kpop"]}"#);
+    assert!(refused(&faulty, &[same]).contains("`pools/kr/gone` is not there"));
+}
+
+#[test]
+fn bad_documents_are_all_named_at_once() {
+    let said = refused(
+        &korea(),
+        &[put("pools/kr/a", "{"), put("settings/ko", "[]")],
+    );
+    assert!(
+        said.contains("pools/kr/a: it is no JSON") && said.contains("settings/ko: it is an array"),
+        "{said}"
+    );
+    let twice = [put("pools/kr/a", POOL), delete("pools/kr/a")];
+    assert_eq!(refused(&korea(), &twice), "`pools/kr/a` is changed twice");
+}
+
+#[test]
+fn taking_most_of_the_table_away_wants_to_be_said() {
+    let most = [delete("chains/kr/t"), delete("pools/kr/kpop")];
+    assert!(refused(&korea(), &most).starts_with("2 of 3 objects would go"));
+    assert!(check(&korea(), &most, true).is_ok());
+}
+
+#[test]
+fn a_record_can_be_taken_back_and_says_what_changed_since() {
+    let before = korea();
+    let changes = [
+        put("pools/kr/kpop", r#"{"schema": 1, "policy": "random"}"#),
+        put("pools/kr/rock", POOL),
+    ];
+    let words = ("e1".to_owned(), "ana".to_owned(), "try".to_owned(), 9);
+    let record = record(&before, &changes, words);
+    let after = check(&before, &changes, false).expect("it may be made");
+    assert_eq!(since(&after, &record), Vec::<String>::new());
+    let undone = check(&after, &undo(&after, &record), false).expect("it can be taken back");
+    assert_eq!(
+        undone.digest(),
+        table(&[
+            ("chains/kr/t", r#"{"schema": 1, "pools": ["kpop"]}"#),
+            ("pools/jp/jpop", POOL),
+            ("pools/kr/kpop", r#"{"schema":1}"#),
+        ])
+        .digest()
+    );
+    let later = check(
+        &after,
+        &[put("pools/kr/rock", r#"{"schema": 1, "policy": "maglev"}"#)],
+        false,
+    )
+    .expect("it may");
+    assert_eq!(since(&later, &record), ["pools/kr/rock"]);
+    let text = serde_json::to_string(&record).expect("it is JSON");
+    assert_eq!(
+        serde_json::from_str::<Record>(&text).expect("it is read"),
+        record
+    );
+}
+
+#[test]
+fn two_who_changed_different_fields_are_merged_and_one_field_is_a_conflict() {
+    let base = json!({"schema": 1, "policy": "random", "health": {"path": "/", "rise": 2}});
+    let theirs = json!({"schema": 1, "policy": "maglev", "health": {"path": "/", "rise": 2}});
+    let ours = json!({"schema": 1, "policy": "random", "health": {"path": "/healthz", "rise": 2, "fall": 3}});
+    let merged = merge(&base, &theirs, &ours).expect("they agree");
+    assert_eq!(
+        merged,
+        json!({"schema": 1, "policy": "maglev", "health": {"path": "/healthz", "rise": 2, "fall": 3}})
+    );
+    let ours = json!({"schema": 1, "policy": "peak_ewma", "health": {"path": "/", "rise": 2}});
+    assert_eq!(merge(&base, &theirs, &ours), None);
+    let diffs = three_way(Some(&base), Some(&theirs), Some(&ours));
+    assert_eq!(
+        (diffs.len(), diffs[0].path.join(".")),
+        (1, "policy".to_owned())
+    );
+    assert!(diffs[0].is_conflict());
+    // A name with a dot in it is one name.
+    let (base, ours) = (json!({"a.b": 1}), json!({"a.b": 2}));
+    assert_eq!(merge(&base, &base, &ours), Some(ours));
+    let base = json!({"schema": 1, "policy": "random"});
+    let ours = json!({"schema": 1, "policy": "peak_ewma"});
+    let gone = three_way(Some(&base), None, Some(&ours));
+    assert!(gone.iter().any(FieldDiff::is_conflict), "{gone:?}");
+}
