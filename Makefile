@@ -51,7 +51,7 @@ test-rust:
 	$(CARGO) test --workspace --locked
 
 test-long: setup release ## all tests in release mode with a hundred times the fuzz, then all suites
-	MIZAN_FUZZ_RUNS=3000000 $(CARGO) test --workspace --release --locked
+	MIZAN_FUZZ_RUNS=3000000 MIZAN_TORTURE_READS=1250000 $(CARGO) test --workspace --release --locked
 	MIZAN=$(MIZAN) suites/run.sh
 
 suites: setup release ## the outside suites against the release binary: full marks or failure

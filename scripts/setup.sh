@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh          installs what is missing, and only that; quick when nothing is
 #
-# python3 and openssl run the outside suites (which make themselves a certificate); cargo-deny checks licences.
+# python3 and openssl run the outside suites (which make themselves a certificate); cargo-deny checks licences; PHP, Node
+# and Go run the readers of a routing table.
 # Packages that only the bench needs are in bench/setup.sh.
 set -euo pipefail
 
@@ -28,6 +29,9 @@ fi
 missing=()
 command -v python3 >/dev/null || missing+=(python3)
 command -v openssl >/dev/null || missing+=(openssl)
+command -v php >/dev/null || missing+=(php-cli)
+command -v node >/dev/null || missing+=(nodejs)
+command -v go >/dev/null || missing+=(golang-go)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"

@@ -1,6 +1,6 @@
 //! Where a table's file lies, and how a new one takes its place.
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Timestamps};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,14 @@ impl Place {
         fs::fchmod(&file, mode)?;
         let mut file = std::fs::File::from(file);
         file.write_all(bytes)?;
+        // The system stamps files in ticks of some milliseconds. Two of one tick, of which the later has the inode of one
+        // that is gone, would look the same to a reader.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let times = Timestamps {
+            last_access: now,
+            last_modification: now,
+        };
+        fs::futimens(&file, &times)?;
         if durability == Durability::Disk {
             file.sync_all()?;
         }

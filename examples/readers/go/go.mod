@@ -1,0 +1,3 @@
+module mizan.example/mizantable
+
+go 1.19
