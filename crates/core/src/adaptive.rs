@@ -141,7 +141,7 @@ pub(crate) struct StateChange {
 }
 
 /// The machine of one backend.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Adaptive {
     pub(crate) window: Window,
     is_degraded: bool,

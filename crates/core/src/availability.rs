@@ -174,6 +174,11 @@ impl AtomicGate {
         Gate(self.0.load(Ordering::SeqCst))
     }
 
+    /// One of its own that stands alike.
+    pub(crate) fn copy(&self) -> Self {
+        Self(AtomicU32::new(self.load().0))
+    }
+
     /// Sets `bits`; gives what was there before.
     pub(crate) fn set(&self, bits: Gate) -> Gate {
         Gate(self.0.fetch_or(bits.0, Ordering::SeqCst))
@@ -212,7 +217,7 @@ impl AtomicGate {
 }
 
 /// Panic with hysteresis.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Panic {
     on: bool,
 }

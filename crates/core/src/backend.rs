@@ -86,6 +86,19 @@ impl Backend {
         }
     }
 
+    /// The same backend with live state of its own.
+    pub(crate) fn copy(&self, shared: Arc<Shared>) -> Self {
+        Self {
+            root: None,
+            live: self.live().copy(),
+            id: self.id,
+            key: Arc::clone(&self.key),
+            version: Arc::clone(&self.version),
+            address: self.address.clone(),
+            shared,
+        }
+    }
+
     /// The same backend under another version label.
     pub(crate) fn relabelled(this: &Arc<Self>, version: &Arc<str>) -> Self {
         let root = this.root.as_ref().unwrap_or(this);

@@ -232,7 +232,7 @@ pub enum Ejection {
 
 /// The slow half of the machine of one backend: how long and what then. The fast half is the
 /// crossing of [`Limits`], seen by whichever request crosses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ejector {
     state: Ejection,
     /// Ejections in a row at `settled`; each `forgive_after` since then takes one off.

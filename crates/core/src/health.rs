@@ -59,7 +59,7 @@ pub(crate) struct Thresholds {
 }
 
 /// The machine of one backend.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HealthCheck {
     health: Health,
     since: Instant,

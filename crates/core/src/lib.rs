@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | [`time`] | what "now" is: a plain number of nanoseconds |
 //! | [`backend`] | who a backend is, and its live load |
-//! | [`pool`] | the machine that joins the rest: `pick`, `observe`, `probed`, `tick`, `deadline` |
+//! | [`pool`] | the machine that joins the rest: `pick`, `observe`, `probed`, `tick`, `deadline`; `explain` |
 //! | [`policy`] | which of the usable backends a request gets |
 //! | [`health`] | rise and fall of active checks |
 //! | [`ejection`] | what traffic says: failure runs, growing ejection |
@@ -40,8 +40,8 @@ pub use ejection::{Ejection, EjectionCause, EjectionConfig};
 pub use health::{Health, ProbeResult};
 pub use policy::PolicyKind;
 pub use pool::{
-    BackendStatus, Claim, EjectionEnd, Event, Failure, NoPick, Outcome, Pick, Pool, PoolConfig,
-    PoolStatus, UnknownBackend,
+    BackendStatus, Claim, EjectionEnd, Event, Explained, Failure, NoPick, Outcome, Pick, Pool,
+    PoolConfig, PoolStatus, UnknownBackend,
 };
 pub use retry::{RetryBudget, RetryBudgetConfig};
 pub use time::Instant;

@@ -126,6 +126,16 @@ pub(crate) trait Policy: Send + Sync {
         None
     }
 
+    /// Whom a pick would compare, for policies that draw two: indices into the membership.
+    fn drawn(&self, _view: &View<'_>) -> Option<(usize, Option<usize>)> {
+        None
+    }
+
+    /// How many requests in flight the backend at `index` may have at present by a bound of the policy's.
+    fn limit(&self, _index: usize) -> Option<u32> {
+        None
+    }
+
     /// Where figures of load do not agree with the backends.
     #[cfg(test)]
     fn fault(&self, _membership: &Membership) -> Option<(usize, usize)> {
@@ -249,6 +259,19 @@ impl Picker {
             .pick(&view)
             .or_else(|| self.scan(&view))
             .ok_or_else(|| self.why(&view))
+    }
+
+    /// Who is drawn for `pick`: see [`Policy::drawn`].
+    pub(crate) fn drawn(&self, mask: Gate, pick: &Pick<'_>) -> Option<(usize, Option<usize>)> {
+        if self.candidates.is_empty() {
+            return None;
+        }
+        self.policy.drawn(&View {
+            membership: &self.membership,
+            candidates: &self.candidates,
+            mask,
+            pick,
+        })
     }
 
     /// Claims a backend that is due a request, if this request may get it.

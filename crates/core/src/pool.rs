@@ -20,6 +20,7 @@ mod claim;
 mod control;
 mod entry;
 mod event;
+mod explain;
 mod outcome;
 pub(crate) mod shared;
 mod status;
@@ -35,6 +36,7 @@ pub use crate::policy::PolicyKind;
 pub use crate::retry::{RetryBudget, RetryBudgetConfig};
 pub use claim::Claim;
 pub use event::{EjectionEnd, Event};
+pub use explain::{Explained, PassedOver, Why};
 pub use outcome::{Failure, Outcome};
 pub use status::{BackendStatus, PoolStatus};
 

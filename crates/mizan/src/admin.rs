@@ -11,15 +11,19 @@
 //! | `bounded` | what one caller may take of time and places |
 //! | `guard` | who may call, and how a write must look |
 //! | `api` | paths and what they do |
+//! | [`explain`] | what would become of a request: the question, and what is told |
+//! | `meant` | what is meant by a name that is none |
 //! | [`view`] | what the API says, in types that the command line reads too |
 //! | [`openapi`] | the API's description, made from those types |
 
 mod api;
 mod bounded;
+pub mod explain;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod guard;
 mod listen;
+mod meant;
 pub mod openapi;
 pub mod view;
 
@@ -27,7 +31,7 @@ pub use listen::{AdminListener, BindError, bind};
 pub use view::{Phase, Problem, ReloadReport};
 
 use crate::config::Source;
-use crate::snapshot::Current;
+use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot};
 use crate::telemetry::Metrics;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -62,6 +66,12 @@ pub trait Control: Send + Sync {
     fn workers(&self) -> usize;
     /// Client connections that are open.
     fn connections(&self) -> u64;
+    /// What would become of a request under `snapshot`, by the functions that decide on real ones.
+    ///
+    /// # Errors
+    /// If it names a listener or pool that is not there, or fits no listener.
+    fn explain<'s>(&self, snapshot: &'s Snapshot, asked: &Asked)
+    -> Result<Explained<'s>, AskError>;
 }
 
 /// Serves on `listeners` until `stop` turns true; then callers have a second to end. The sockets' files

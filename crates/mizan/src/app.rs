@@ -14,7 +14,8 @@ use crate::admin::{self, AdminState, BindError, Phase};
 use crate::clock;
 use crate::config::{self, Diagnostic, Source};
 use crate::prober;
-use crate::snapshot::{Current, Snapshot};
+use crate::proxy;
+use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot};
 use crate::telemetry::{AccessLog, Metrics};
 use control::AppControl;
 use fleet::Fleet;
@@ -88,6 +89,17 @@ fn read(options: &Options, previous: Option<&Snapshot>) -> Result<Compiled, Refu
 pub(crate) fn resolve(name: &str) -> io::Result<Vec<std::net::SocketAddr>> {
     use std::net::ToSocketAddrs;
     name.to_socket_addrs().map(Iterator::collect)
+}
+
+/// What would become of a request under a configuration that was only compiled.
+///
+/// # Errors
+/// If it names a listener or pool that is not there, or fits no listener.
+pub(crate) fn explain<'s>(
+    snapshot: &'s Snapshot,
+    asked: &Asked,
+) -> Result<Explained<'s>, AskError> {
+    proxy::explain::explain(snapshot, asked, clock::now())
 }
 
 /// Draws diagnostics for people.

@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod drain;
+mod explain;
 mod generate;
 mod lab;
 mod output;
@@ -33,11 +34,13 @@ First steps:
   mizan serve --config mizan.toml       SIGTERM drains, a changed file is reread
   mizan status                          what runs: backends, their state and why
   mizan drain api/10.0.0.1:8080 --wait  takes a backend out, fails no request
+  mizan explain http://host/path        where a request would go, and why
   mizan simulate s01                    what would happen if, by policy
 
 Exit status:
   0  done and verified
-  1  a check is violated, or (status) the last reload was refused
+  1  a check is violated; (status) the last reload was refused, (explain) the
+     request would be
   2  usage, a file is refused, or the output cannot be written
   3  the configuration changed meanwhile
   4  no instance answers
@@ -55,6 +58,7 @@ enum Command {
     Status(status::Status),
     Drain(drain::Drain),
     Undrain(drain::Undrain),
+    Explain(explain::Explain),
     Reload(reload::Reload),
     Lab(lab::Lab),
     Simulate(simulate::Simulate),
@@ -108,6 +112,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Status(command) => output::finish(command.run()),
         Command::Drain(command) => output::finish(command.run()),
         Command::Undrain(command) => output::finish(command.run()),
+        Command::Explain(command) => output::finish(command.run()),
         Command::Reload(command) => output::finish(command.run()),
         Command::Simulate(command) => command.run().into(),
         Command::Generate(command) => command.run().into(),

@@ -24,6 +24,7 @@ mod connection;
 pub mod cut;
 mod error;
 mod exchange;
+pub mod explain;
 mod forward;
 mod grpc;
 pub mod headers;

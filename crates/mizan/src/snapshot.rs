@@ -4,12 +4,14 @@
 //! end. [`Current`] is the pointer that a reload swaps. What lives longer than a snapshot (health,
 //! counts, latencies) is in [`mizan_core::pool::Pool`], which snapshots share by the pool's name.
 
+mod explained;
 mod listener;
 mod pool;
 pub mod route;
 mod settings;
 mod tls;
 
+pub use explained::{Answer, AskError, Asked, Explained, Picked, Seen};
 pub use listener::{
     Bind, ClientTimeouts, Datagrams, HeadLimits, Http2, Listener, ListenerKind, MinRate, Networks,
     Passthrough, Ping, ProxyHeader,

@@ -9,7 +9,7 @@ const LONGEST: f64 = 2.0;
 
 /// A backend that warms up. Time alone would end with a cold backend where few requests come, and
 /// requests alone would never end there, or end within a moment under load.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ramp {
     started: Instant,
     /// Requests that it has answered since.

@@ -41,6 +41,10 @@ impl Default for Decaying {
 }
 
 impl Decaying {
+    fn copy(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::SeqCst)))
+    }
+
     fn level(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::SeqCst))
     }
@@ -65,6 +69,14 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
+    /// One of its own with the same figures.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            level: self.level.copy(),
+            sampled_at: AtomicU64::new(self.sampled_at.load(Ordering::SeqCst)),
+        }
+    }
+
     /// `ln(seconds) + t / LATENCY_TAU`, or none before the first sample.
     pub(crate) fn level(&self) -> Option<f64> {
         let level = self.level.level();
@@ -141,6 +153,14 @@ impl Default for Penalty {
 }
 
 impl Penalty {
+    /// One of its own with the same figures.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            level: self.level.copy(),
+            projected: AtomicU32::new(self.projected.load(Ordering::SeqCst)),
+        }
+    }
+
     /// The penalty as of `now`, in requests.
     pub(crate) fn at(&self, now: Instant) -> f32 {
         let logarithm = self.level.level() - now.as_secs_f64() / PENALTY_TAU;

@@ -27,6 +27,16 @@ pub(crate) struct Peak {
 }
 
 impl Peak {
+    /// One of its own with the same figures.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = |figure: &AtomicU64| AtomicU64::new(figure.load(Ordering::SeqCst));
+        Self {
+            value: copy(&self.value),
+            sampled_at: copy(&self.sampled_at),
+            picked_at: copy(&self.picked_at),
+        }
+    }
+
     /// The estimate in seconds as of `now`, for a backend that idles or does not.
     pub(crate) fn at(&self, now: Instant, idle: bool) -> Option<f64> {
         let value = f64::from_bits(self.value.load(Ordering::SeqCst));

@@ -26,7 +26,7 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// The slow half of the machine; the fast half is the gate's `REFUSED`, `TRIAL` and `TRYING`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     In,
     Refused {

@@ -9,7 +9,7 @@ use super::{BUCKETS, Slice, bucket_of, start_of};
 pub(crate) const SLICES: usize = 10;
 
 /// Exact counts over the last [`SLICES`] slices.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
     /// The latest is the last.
     slices: VecDeque<Slice>,

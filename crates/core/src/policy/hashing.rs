@@ -176,6 +176,11 @@ impl Policy for Hashing {
         }
     }
 
+    fn limit(&self, index: usize) -> Option<u32> {
+        let bound = self.bound.as_ref()?;
+        Some(bound.limit(bound.room(), index))
+    }
+
     fn places(&self) -> Option<&Arc<Places>> {
         Some(&self.places)
     }

@@ -145,4 +145,8 @@ impl Policy for PeakEwma {
         claim.backend().live().peak.picked(view.pick.now);
         Some(claim)
     }
+
+    fn drawn(&self, view: &View<'_>) -> Option<(usize, Option<usize>)> {
+        self.candidates.draw_two(view)
+    }
 }

@@ -41,6 +41,10 @@ impl Policy for PowerOfTwo {
         };
         view.claim_at(better).or_else(|| view.claim_at(other))
     }
+
+    fn drawn(&self, view: &View<'_>) -> Option<(usize, Option<usize>)> {
+        self.candidates.draw_two(view)
+    }
 }
 
 /// Latencies within a factor of two of each other are the same, as an average over few requests is no

@@ -23,6 +23,8 @@ use super::{PoolConfig, UnknownBackend};
 /// How often the leaves of penalised backends are refreshed, where the policy keeps leaves.
 const FADE_INTERVAL: Duration = Duration::from_millis(100);
 
+mod copy;
+
 pub(crate) struct Control {
     pub(super) shared: Arc<Shared>,
     pub(super) config: PoolConfig,

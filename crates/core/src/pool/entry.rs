@@ -20,7 +20,7 @@ use super::shared::{Shared, work};
 const FLAPPING: Duration = Duration::from_secs(60);
 const SAME_RETURN: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) backend: Arc<Backend>,
     pub(crate) admin: Admin,

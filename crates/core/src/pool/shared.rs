@@ -162,6 +162,12 @@ impl Shared {
         self.due.store(id.unwrap_or(0), Ordering::SeqCst);
     }
 
+    /// The backend that is due a request; it stays so.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let id = self.due.load(Ordering::SeqCst);
+        (id != 0).then_some(id)
+    }
+
     /// The backend that is due a request: for the one caller that gets it.
     pub(crate) fn take_due(&self) -> Option<u64> {
         let id = self.due.load(Ordering::Relaxed);

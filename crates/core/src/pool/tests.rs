@@ -4,6 +4,7 @@ mod adapting;
 mod bounded;
 mod carried;
 mod ejected;
+mod explained;
 mod fairness;
 mod hashing;
 mod panicking;

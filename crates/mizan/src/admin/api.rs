@@ -5,16 +5,18 @@
 
 use super::AdminState;
 use super::bounded::Scraper;
+use super::explain::{self, ExplainRequest, ExplainView};
 use super::guard::{Caller, Guard, guard};
+use super::meant::{list, meant};
 use super::openapi;
 use super::view::{
     ApiError, BackendView, ConfigView, Phase, PoolView, ReloadReport, RouteView, SourceView,
     StatusView,
 };
 use crate::clock;
-use crate::config;
-use crate::snapshot::{Current, Pool, Snapshot};
+use crate::snapshot::{AskError, Current, Pool, Snapshot};
 use crate::telemetry::exposition;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -40,6 +42,7 @@ pub(super) fn routes(rule: Guard, current: &Arc<Current>) -> Router<AdminState> 
             "/v1/pools/{pool}/backends/{backend}/{want}",
             post(set_admin),
         )
+        .route("/v1/explain", post(explain_request))
         .route("/v1/reload", post(reload))
         .route("/v1/config", get(config_in_force))
         .route("/v1/routes", get(routes_in_order))
@@ -213,6 +216,29 @@ async fn routes_in_order(State(state): State<AdminState>) -> Response {
     tagged(&snapshot, RouteView::in_order(&snapshot))
 }
 
+async fn explain_request(
+    State(state): State<AdminState>,
+    body: Result<Json<ExplainRequest>, JsonRejection>,
+) -> Result<Response, ApiError> {
+    let refused =
+        |code, message, path: &str| ApiError::new(StatusCode::BAD_REQUEST, code, message, path);
+    let Json(request) = body.map_err(|error| refused("bad_request", error.body_text(), ""))?;
+    let asked = request
+        .asked(clock::random())
+        .map_err(|wrong| refused("bad_request", wrong.message, wrong.field))?;
+    let snapshot = state.current.load();
+    let explained = state.control.explain(&snapshot, &asked).map_err(|error| {
+        let message = format!("{error}{}", explain::meant(&snapshot, &error));
+        let (code, path) = match &error {
+            AskError::UnknownPool(name) => ("unknown_pool", format!("pool.{name}")),
+            AskError::UnknownListener(name) => ("unknown_listener", format!("listener.{name}")),
+            _ => ("bad_request", "listener".to_owned()),
+        };
+        refused(code, message, &path)
+    })?;
+    Ok(tagged(&snapshot, ExplainView::new(&snapshot, &explained)))
+}
+
 fn find<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Arc<Pool>, ApiError> {
     snapshot.pools.get(name).ok_or_else(|| {
         let pools: Vec<&str> = snapshot.pools.keys().map(|name| &**name).collect();
@@ -239,32 +265,6 @@ fn meant_backend(pool: &Pool, backend: &str) -> String {
         meant(backend, &keys)
     } else {
         format!("; this name stands for {}", list(&addresses))
-    }
-}
-
-/// The nearest of `known`, or what there is.
-fn meant(text: &str, known: &[&str]) -> String {
-    match config::nearest(text, known.iter().copied()) {
-        Some(near) => format!("; did you mean `{near}`?"),
-        None if known.is_empty() => String::new(),
-        None if known.len() == 1 => format!("; there is {}", list(known)),
-        None => format!("; there are {}", list(known)),
-    }
-}
-
-/// `a`, `b` and `c`; of many the first few.
-fn list(names: &[&str]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.len().min(SHOWN);
-    let mut names: Vec<String> = names[..shown]
-        .iter()
-        .map(|name| format!("`{name}`"))
-        .chain((names.len() > SHOWN).then(|| format!("{} more", names.len() - SHOWN)))
-        .collect();
-    match names.pop() {
-        Some(last) if names.is_empty() => last,
-        Some(last) => format!("{} and {last}", names.join(", ")),
-        None => String::new(),
     }
 }
 
@@ -303,23 +303,4 @@ fn if_match(snapshot: &Snapshot, headers: &HeaderMap) -> Result<(), ApiError> {
         message,
         "",
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_is_none_is_answered_with_what_is_meant_or_there() {
-        assert_eq!(meant("apj", &["api", "web"]), "; did you mean `api`?");
-        assert_eq!(meant("none", &["api"]), "; there is `api`");
-        assert_eq!(
-            meant("none", &["api", "web"]),
-            "; there are `api` and `web`"
-        );
-        assert_eq!(meant("none", &[]), "");
-        let many: Vec<String> = (0..100).map(|at| format!("10.0.0.{at}:80")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert!(meant("none", &many).ends_with("`10.0.0.7:80` and 92 more"));
-    }
 }

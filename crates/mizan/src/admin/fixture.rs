@@ -2,7 +2,7 @@
 
 use super::{AdminState, Control, Phase, ReloadReport, bind, serve};
 use crate::config::Source;
-use crate::snapshot::{AdminBind, Current, Snapshot};
+use crate::snapshot::{AdminBind, AskError, Asked, Current, Explained, Seen, Snapshot};
 use crate::telemetry::{Metrics, ReloadResult, fixture};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -52,6 +52,27 @@ impl Control for FakeControl {
 
     fn connections(&self) -> u64 {
         3
+    }
+
+    /// This process has no data path: no route is taken.
+    fn explain<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        asked: &Asked,
+    ) -> Result<Explained<'s>, AskError> {
+        match (&asked.pool, &asked.listener) {
+            (Some(pool), _) => Err(AskError::UnknownPool(pool.clone())),
+            (_, Some(listener)) => Err(AskError::UnknownListener(listener.clone())),
+            (None, None) => Ok(Explained {
+                listener: &snapshot.listeners[0],
+                assumed_listener: false,
+                seen: Seen::default(),
+                route: None,
+                near: (Vec::new(), 0),
+                answer: None,
+                picked: None,
+            }),
+        }
     }
 }
 

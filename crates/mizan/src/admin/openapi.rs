@@ -2,6 +2,7 @@
 //!
 //! `mizan generate openapi` prints it; `docs/openapi.json` is compared with it by a test.
 
+use super::explain::{ExplainRequest, ExplainView};
 use super::view::{
     ApiError, BackendView, ConfigView, PoolView, ReloadReport, RouteView, StatusView,
 };
@@ -15,6 +16,8 @@ struct Operation {
     path: &'static str,
     id: &'static str,
     summary: &'static str,
+    /// What it is sent.
+    body: Option<fn(&mut SchemaGenerator) -> Value>,
     answer: Answer,
     /// Statuses beside 200 that it has of its own.
     errors: &'static [(&'static str, &'static str)],
@@ -39,6 +42,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/status",
         id: "status",
         summary: "What runs: phase, generation, listeners, pools in brief, the last reload.",
+        body: None,
         answer: Answer::Json(schema::<StatusView>),
         errors: &[],
     },
@@ -47,6 +51,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/pools",
         id: "pools",
         summary: "All pools with their backends: state and why.",
+        body: None,
         answer: Answer::Json(schema::<Vec<PoolView>>),
         errors: &[],
     },
@@ -55,6 +60,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/pools/{pool}",
         id: "pool",
         summary: "One pool with its backends.",
+        body: None,
         answer: Answer::Json(schema::<PoolView>),
         errors: &[UNKNOWN_POOL],
     },
@@ -64,14 +70,29 @@ const OPERATIONS: &[Operation] = &[
         id: "set_admin",
         summary: "Drains a backend (no new requests), puts it in maintenance, or takes that back. \
                   Holds until it is taken back or Mizan restarts. Drained is `in_flight` 0.",
+        body: None,
         answer: Answer::Json(schema::<BackendView>),
         errors: &[("404", "There is no such pool or backend."), CHANGED],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/explain",
+        id: "explain",
+        summary: "What would become of a request: route, near misses, pool, whom it picks and why. \
+                  Nothing is sent, counted or changed.",
+        body: Some(schema::<ExplainRequest>),
+        answer: Answer::Json(schema::<ExplainView>),
+        errors: &[(
+            "400",
+            "No client could send such a request, or there is no such listener or pool.",
+        )],
     },
     Operation {
         method: "post",
         path: "/v1/reload",
         id: "reload",
         summary: "Reads the configuration again. A refused one changes nothing, and the answer says why.",
+        body: None,
         answer: Answer::Json(schema::<ReloadReport>),
         errors: &[CHANGED],
     },
@@ -80,6 +101,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/config",
         id: "config",
         summary: "The text of the configuration in force.",
+        body: None,
         answer: Answer::Json(schema::<ConfigView>),
         errors: &[],
     },
@@ -88,6 +110,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/routes",
         id: "routes",
         summary: "Routes in matching order; one with several hosts is there once for each.",
+        body: None,
         answer: Answer::Json(schema::<Vec<RouteView>>),
         errors: &[],
     },
@@ -96,6 +119,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/openapi.json",
         id: "openapi",
         summary: "This description.",
+        body: None,
         answer: Answer::Any,
         errors: &[],
     },
@@ -104,6 +128,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/livez",
         id: "livez",
         summary: "Whether the process runs. On the health address.",
+        body: None,
         answer: Answer::Text("text/plain"),
         errors: &[],
     },
@@ -112,6 +137,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/readyz",
         id: "readyz",
         summary: "Whether this process takes new requests. Looks at nothing else. On the health address.",
+        body: None,
         answer: Answer::Text("text/plain"),
         errors: &[("503", "It is starting, draining or stopping.")],
     },
@@ -120,6 +146,7 @@ const OPERATIONS: &[Operation] = &[
         path: "/metrics",
         id: "metrics",
         summary: "Metrics in Prometheus' text format; see docs/metrics.md. On the metrics address.",
+        body: None,
         answer: Answer::Text("text/plain"),
         errors: &[("503", "Too many connections read metrics already.")],
     },
@@ -184,6 +211,12 @@ impl Operation {
         }
         let mut described =
             json!({ "operationId": self.id, "summary": self.summary, "responses": responses });
+        if let Some(schema) = self.body {
+            described["requestBody"] = json!({
+                "required": true,
+                "content": { "application/json": { "schema": schema(generator) } },
+            });
+        }
         let parameters: Vec<Value> = self.parameters();
         if !parameters.is_empty() {
             described["parameters"] = parameters.into();
@@ -207,7 +240,8 @@ impl Operation {
                 json!({ "name": name, "in": "path", "required": true, "schema": schema })
             })
             .collect();
-        if self.method == "post" {
+        // What is sent a question changes nothing.
+        if self.method == "post" && self.body.is_none() {
             parameters.push(json!({
                 "name": "If-Match",
                 "in": "header",

@@ -67,6 +67,19 @@ async fn unix(running: &Running, line: &str) -> Answer {
     .await
 }
 
+/// Asks about a request.
+async fn explain(running: &Running, question: &str) -> Answer {
+    let stream = UnixStream::connect(&running.socket)
+        .await
+        .expect("connected");
+    let length = format!("content-length: {}", question.len());
+    let head = request(
+        "POST /v1/explain",
+        &["content-type: application/json", &length],
+    );
+    ask(stream, &(head + question)).await
+}
+
 async fn tcp(address: SocketAddr, request: &str) -> Answer {
     ask(
         TcpStream::connect(address).await.expect("connected"),
@@ -174,6 +187,48 @@ async fn errors_say_code_message_and_path() {
                 .as_str()
                 .is_some_and(|message| !message.is_empty())
         );
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_could_mean_says_which_part_of_it() {
+    let running = Running::start();
+    for (question, code, path, taught) in [
+        ("", "bad_request", "", ""),
+        (r#"{"uri": "/"}"#, "bad_request", "", "unknown field `uri`"),
+        (
+            r#"{"url": "a.example"}"#,
+            "bad_request",
+            "url",
+            "http://a.example",
+        ),
+        (
+            r#"{"url": "http://a.example/", "headers": ["x"]}"#,
+            "bad_request",
+            "headers",
+            "write `Name: value`",
+        ),
+        (
+            r#"{"url": "http://a.example/", "pool": "apj"}"#,
+            "unknown_pool",
+            "pool.apj",
+            "did you mean `api`?",
+        ),
+        (
+            r#"{"url": "http://a.example/", "listener": "wob"}"#,
+            "unknown_listener",
+            "listener.wob",
+            "did you mean `web`?",
+        ),
+    ] {
+        let answer = explain(&running, question).await;
+        let error: Value = answer.json();
+        let told = (error["code"].as_str(), error["path"].as_str());
+        assert_eq!(answer.status, 400, "{question}");
+        assert_eq!(told, (Some(code), Some(path)), "{question}");
+        let message = error["message"].as_str().expect("text");
+        assert!(message.contains(taught), "{question}: {message}");
     }
     running.stop().await;
 }
@@ -411,7 +466,9 @@ async fn the_description_is_complete() {
             .replace("{backend}", "10.0.0.1:8000")
             .replace("{want}", "undrain");
         let line = format!("{} {real}", method.to_uppercase());
-        let answer = if path.starts_with("/v1/") {
+        let answer = if path == "/v1/explain" {
+            explain(&running, r#"{"url": "http://a.example/"}"#).await
+        } else if path.starts_with("/v1/") {
             unix(&running, &line).await
         } else {
             tcp(running.addresses[1], &request(&line, &[])).await

@@ -4,6 +4,8 @@
 
 mod build;
 
+pub(in crate::admin) use build::{action, conditions, state};
+
 use crate::telemetry::ReloadResult;
 use axum::Json;
 use axum::http::StatusCode;

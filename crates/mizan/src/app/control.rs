@@ -5,6 +5,7 @@ use crate::admin::{Control, Phase, Problem, ReloadReport};
 use crate::clock;
 use crate::config::{Diagnostic, Source};
 use crate::proxy::worker::Shared;
+use crate::snapshot::{AskError, Asked, Explained, Snapshot};
 use crate::telemetry::ReloadResult;
 use crate::telemetry::json::time_string;
 use std::path::PathBuf;
@@ -129,5 +130,13 @@ impl Control for AppControl {
 
     fn connections(&self) -> u64 {
         self.shared.connections() as u64
+    }
+
+    fn explain<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        asked: &Asked,
+    ) -> Result<Explained<'s>, AskError> {
+        crate::proxy::explain::explain(snapshot, asked, clock::now())
     }
 }

@@ -3,11 +3,12 @@
 use super::output::Exit;
 use crate::admin::view::ApiError;
 use crate::config::default_admin_socket;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::time::Duration;
@@ -147,12 +148,23 @@ impl Client {
 
     /// Reads `path`.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.ask(Method::GET, path)
+        self.ask(Method::GET, path, Bytes::new())
     }
 
     /// Does what `path` stands for.
     pub(super) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.ask(Method::POST, path)
+        self.ask(Method::POST, path, Bytes::new())
+    }
+
+    /// The same with something to say.
+    pub(super) fn post_json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body =
+            serde_json::to_vec(body).map_err(|error| ClientError::Usage(error.to_string()))?;
+        self.ask(Method::POST, path, body.into())
     }
 
     /// Waits.
@@ -162,8 +174,14 @@ impl Client {
             .block_on(async { tokio::time::sleep(duration).await });
     }
 
-    fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {
-        let asked = async { tokio::time::timeout(TIMEOUT, self.exchange(method, path)).await };
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        let asked =
+            async { tokio::time::timeout(TIMEOUT, self.exchange(method, path, body)).await };
         let (status, body) = self.runtime.block_on(asked).unwrap_or_else(|_| {
             Err(self.unreachable(io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -189,19 +207,21 @@ impl Client {
         &self,
         method: Method,
         path: &str,
+        body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
+        let request = |host: &str| self.request(host, method, path, body);
         match &self.instance {
             Address::Unix(socket) => {
                 let stream = UnixStream::connect(socket)
                     .await
                     .map_err(|error| self.unreachable(error))?;
-                self.converse(stream, "localhost", method, path).await
+                self.converse(stream, request("localhost")?).await
             }
             Address::Tcp(address) => {
                 let stream = TcpStream::connect(address)
                     .await
                     .map_err(|error| self.unreachable(error))?;
-                self.converse(stream, address, method, path).await
+                self.converse(stream, request(address)?).await
             }
         }
     }
@@ -209,9 +229,7 @@ impl Client {
     async fn converse<S>(
         &self,
         stream: S,
-        host: &str,
-        method: Method,
-        path: &str,
+        request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, Bytes), ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -220,7 +238,6 @@ impl Client {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(broken)?;
-        let request = self.request(host, method, path)?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(broken)?;
             let status = response.status();
@@ -243,7 +260,8 @@ impl Client {
         host: &str,
         method: Method,
         path: &str,
-    ) -> Result<Request<Empty<Bytes>>, ClientError> {
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -253,7 +271,7 @@ impl Client {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         request
-            .body(Empty::new())
+            .body(Full::new(body))
             .map_err(|error| ClientError::Usage(error.to_string()))
     }
 

@@ -85,6 +85,15 @@ pub(super) async fn send(
     }
 }
 
+/// The status of the answer for `reason`.
+pub(super) fn status(plan: &Plan, route: Option<&Arc<Route>>, reason: Reason) -> u16 {
+    let content = content(route, reason);
+    match plan.is_grpc {
+        true => content.for_grpc(plan, reason).status,
+        false => content.status,
+    }
+}
+
 /// What an answer says.
 struct Content<'a> {
     status: u16,

@@ -178,18 +178,6 @@ impl Downstream {
     fn speaks_http2(&self) -> bool {
         matches!(&self.transport, Transport::Tls(tls) if tls.is_http2())
     }
-
-    /// Whether the peer's forwarding fields are believed.
-    pub(super) fn is_trusted(&self) -> bool {
-        let trusted = &self.listener.trusted;
-        if self.listener.trusted_depth > 0 {
-            return true;
-        }
-        !trusted.is_empty()
-            && self
-                .peer_address()
-                .is_some_and(|peer| trusted.iter().any(|network| network.contains(&peer)))
-    }
 }
 
 /// Who is at the other end of a connection whose streams are served one by one.

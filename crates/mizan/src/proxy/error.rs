@@ -3,7 +3,7 @@
 use crate::client_hello::HelloError;
 use crate::h1::HeadError;
 use crate::h1::chunked::ChunkError;
-use mizan_core::pool::Failure;
+use mizan_core::pool::{Failure, NoPick};
 
 /// Why Mizan answers by itself, or cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,14 @@ pub(super) enum Reason {
 }
 
 impl Reason {
+    /// What becomes of a request for which nobody was picked; `None`: it waits in the pool's queue, if that has room.
+    pub(super) fn of(no_pick: NoPick) -> Option<Self> {
+        match no_pick {
+            NoPick::Empty | NoPick::NoneUsable => Some(Self::NoBackend),
+            NoPick::Saturated => None,
+        }
+    }
+
     /// The status of the answer, if one can still be given.
     pub(super) fn status(self) -> u16 {
         match self {

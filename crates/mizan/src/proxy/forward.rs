@@ -420,16 +420,17 @@ async fn pick<'s>(
         0 => look(now),
         _ => Err(NoPick::Saturated),
     };
-    match first {
-        Ok(picked) => Ok(picked),
-        Err(NoPick::Empty | NoPick::NoneUsable) => Err(Reason::NoBackend),
-        Err(NoPick::Saturated) => {
-            let Some(waiting) = pool.waiters.enter(pool.queue.requests_max) else {
-                return Err(Reason::QueueFull);
-            };
-            queue::wait(down, request, is_whole, &waiting, || look(clock::now())).await
-        }
+    let no_pick = match first {
+        Ok(picked) => return Ok(picked),
+        Err(no_pick) => no_pick,
+    };
+    if let Some(reason) = Reason::of(no_pick) {
+        return Err(reason);
     }
+    let Some(waiting) = pool.waiters.enter(pool.queue.requests_max) else {
+        return Err(Reason::QueueFull);
+    };
+    queue::wait(down, request, is_whole, &waiting, || look(clock::now())).await
 }
 
 fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, started: Instant) {

@@ -7,16 +7,18 @@ use super::headers::{self, Forwarding};
 use super::http2::grpc_web::Spelling;
 use super::worker::{InForce, Worker};
 use crate::clock;
-use crate::h1::line::{Line, Lines};
+use crate::h1::line::Lines;
 use crate::h1::request::{self, RequestHead};
 use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
-use crate::snapshot::route::{Action, NormalPath, RequestView, Rewrite, Route, Split};
-use crate::snapshot::{HashKey, Listener, Pool};
-use mizan_core::policy::stable_hash;
-use std::borrow::Cow;
+use crate::snapshot::route::{Action, NormalPath, Rewrite, Route, Split};
+use crate::snapshot::{Listener, Pool, Snapshot};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
+
+mod view;
+
+pub(super) use view::{Sender, View, hash_of, hash_of_address, lower_host, split_query, with_key};
 
 /// What became of a head.
 #[derive(Debug)]
@@ -164,17 +166,29 @@ pub(super) fn decide<'s>(
     in_force: &'s InForce,
     plan: &mut Plan,
 ) -> Decision<'s> {
+    let scratch = || worker.scratch();
+    judge(bytes, &Sender::of(down), &in_force.snapshot, scratch, plan)
+}
+
+/// The same for anybody who may send it; `scratch` gives room for what the access log shows.
+pub(super) fn judge<'s>(
+    bytes: &[u8],
+    sender: &Sender<'_>,
+    snapshot: &'s Snapshot,
+    scratch: impl FnOnce() -> Vec<u8>,
+    plan: &mut Plan,
+) -> Decision<'s> {
     let mut lines = Lines::new();
-    let error = match request::parse(bytes, &mut lines, limits(down)) {
-        Ok(Some(head)) if head.bytes.len() <= down.listener.limits.head_bytes_max => {
-            return decide_sound(&head, down, worker, in_force, plan);
+    let error = match request::parse(bytes, &mut lines, limits(sender.listener)) {
+        Ok(Some(head)) if head.bytes.len() <= sender.listener.limits.head_bytes_max => {
+            return decide_sound(&head, sender, snapshot, scratch, plan);
         }
         Ok(Some(_)) => HeadError::TooLarge,
         // Its end was seen.
         Ok(None) => HeadError::StartLine,
         Err(error) => error,
     };
-    note_unsound(bytes, down, worker, in_force, plan);
+    note(bytes, sender, snapshot, scratch, plan);
     Decision::Answer(None, Reason::Head(error))
 }
 
@@ -186,45 +200,43 @@ pub(super) fn note_unsound(
     in_force: &InForce,
     plan: &mut Plan,
 ) {
+    let scratch = || worker.scratch();
+    note(bytes, &Sender::of(down), &in_force.snapshot, scratch, plan);
+}
+
+fn note(
+    bytes: &[u8],
+    sender: &Sender<'_>,
+    snapshot: &Snapshot,
+    scratch: impl FnOnce() -> Vec<u8>,
+    plan: &mut Plan,
+) {
     let mut lines = Lines::new();
-    let seen = request::glimpse(bytes, &mut lines, limits(down));
+    let seen = request::glimpse(bytes, &mut lines, limits(sender.listener));
     if seen.is_old {
         plan.version = Version::Http10;
     }
     plan.is_head = seen.method == b"HEAD";
-    plan.client = client(&lines, down, down.is_trusted());
-    if in_force.snapshot.settings.access_log.is_some() {
+    plan.client = sender.client(&lines);
+    if snapshot.settings.access_log.is_some() {
         let parts = [seen.method, seen.authority, seen.target];
-        plan.logged = Logged::new(worker.scratch(), parts);
+        plan.logged = Logged::new(scratch(), parts);
     }
 }
 
-fn limits(down: &Downstream) -> request::Limits {
-    let limits = &down.listener.limits;
+pub(super) fn limits(listener: &Listener) -> request::Limits {
+    let limits = &listener.limits;
     request::Limits {
         headers_max: limits.headers_max.min(FIELDS_MAX),
         target_bytes_max: limits.target_bytes_max,
     }
 }
 
-/// The client's address under the trust rule.
-fn client(lines: &[Line<'_>], down: &Downstream, trusted: bool) -> Option<IpAddr> {
-    let listener = &down.listener;
-    let peer = down.peer_address()?;
-    Some(if listener.trusted_depth > 0 {
-        headers::client_at(lines, listener.trusted_depth, peer)
-    } else if trusted {
-        headers::client_behind(lines, &listener.trusted, peer)
-    } else {
-        peer
-    })
-}
-
 fn decide_sound<'s>(
     head: &RequestHead<'_, '_>,
-    down: &Downstream,
-    worker: &Worker,
-    in_force: &'s InForce,
+    sender: &Sender<'_>,
+    snapshot: &'s Snapshot,
+    scratch: impl FnOnce() -> Vec<u8>,
     plan: &mut Plan,
 ) -> Decision<'s> {
     plan.head_length = head.bytes.len();
@@ -241,64 +253,44 @@ fn decide_sound<'s>(
     if let Some(protocol) = head.upgrade() {
         plan.upgrade = Upgrade::of(head.method, protocol);
     }
-    if down.http2 && grpc::is_call(head) {
+    if sender.http2 && grpc::is_call(head) {
         plan.is_grpc = true;
         plan.patience = grpc::timeout(head);
     }
-    if in_force.snapshot.settings.access_log.is_some() {
+    if snapshot.settings.access_log.is_some() {
         let parts = [head.method, head.authority, head.target];
-        plan.logged = Logged::new(worker.scratch(), parts);
+        plan.logged = Logged::new(scratch(), parts);
     }
-    let trusted = down.is_trusted();
-    plan.client = client(head.lines, down, trusted);
-    route(head, &forwarding(down, trusted), (down, in_force), plan)
-}
-
-/// What the backend is told of the client, and routes see of it.
-fn forwarding(down: &Downstream, trusted: bool) -> Forwarding<'_> {
-    let tls = down.listener.tls.as_ref();
-    let identity = down.shown.as_ref().map(|shown| &shown.identity);
-    Forwarding {
-        peer: down.peer_text(),
-        trusted,
-        secure: down.secure,
-        http2: down.http2,
-        reserved: &down.listener.reserved_headers,
-        identity: tls
-            .and_then(|tls| tls.client_auth.as_ref())
-            .map(|auth| (&auth.headers, identity)),
-        upgrade: None,
-        random: (0, 0),
-    }
+    plan.client = sender.client(head.lines);
+    route(head, sender, snapshot, plan)
 }
 
 fn route<'s>(
     head: &RequestHead<'_, '_>,
-    forwarding: &Forwarding<'_>,
-    (down, in_force): (&Downstream, &'s InForce),
+    sender: &Sender<'_>,
+    snapshot: &'s Snapshot,
     plan: &mut Plan,
 ) -> Decision<'s> {
+    let forwarding = &sender.forwarding();
     let (raw_path, query) = split_query(head.target);
     let (path, odd) = match NormalPath::parse(raw_path) {
         Ok(parsed) => parsed,
         Err(_) => return Decision::Answer(None, Reason::Path),
     };
-    if let Some(port) = down.listener.redirect_to_https {
+    if let Some(port) = sender.listener.redirect_to_https {
         location_at_https(&mut plan.location, head, port);
         return Decision::Answer(None, Reason::RedirectToHttps);
     }
-    let host = field::split_port(head.authority).0;
     let mut lower = [0; 256];
-    let host = lower_host(host, &mut lower);
     let view = View {
         head,
         forwarding,
-        host,
+        host: lower_host(head, &mut lower),
         path: path.as_str(),
         query,
         client: plan.client,
     };
-    let Some(route) = in_force.snapshot.routes.find(&down.listener.name, &view) else {
+    let Some(route) = snapshot.routes.find(&sender.listener.name, &view) else {
         return Decision::Answer(
             None,
             if odd.is_some() {
@@ -314,13 +306,13 @@ fn route<'s>(
     if !route.networks.permits(plan.client) {
         return Decision::Answer(Some(route), Reason::Forbidden);
     }
-    if is_too_large(plan.framing, route, &down.listener) {
+    if is_too_large(plan.framing, route, sender.listener) {
         return Decision::Answer(Some(route), Reason::BodyTooLarge);
     }
     let split = match &route.action {
         Action::Forward(split) => split,
         Action::Redirect { location, .. } => {
-            let scheme = headers::scheme(down.secure);
+            let scheme = headers::scheme(sender.secure);
             expand(
                 &mut plan.location,
                 location,
@@ -342,7 +334,7 @@ fn route<'s>(
     if head.max_forwards() == Some(0) {
         return Decision::Answer(Some(route), last_word(head));
     }
-    let pool = choose(split, &view);
+    let pool = choose(split, &view, sender.chance);
     plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
     write_head(head, (path.as_str(), query), forwarding, route, plan);
     Decision::Forward(route, pool)
@@ -387,21 +379,6 @@ fn write_head(
     );
 }
 
-fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match memchr::memchr(b'?', target) {
-        Some(at) => (&target[..at], Some(&target[at + 1..])),
-        None => (target, None),
-    }
-}
-
-/// `host` in lower case, in `room`; a longer one than any name can be matches nothing.
-fn lower_host<'r>(host: &[u8], room: &'r mut [u8; 256]) -> &'r str {
-    let length = host.len().min(room.len());
-    room[..length].copy_from_slice(&host[..length]);
-    room[..length].make_ascii_lowercase();
-    std::str::from_utf8(&room[..length]).unwrap_or("")
-}
-
 fn is_too_large(framing: Framing, route: &Route, listener: &Listener) -> bool {
     let most = body_bytes_max(route, listener);
     matches!((framing, most), (Framing::Length(length), Some(most)) if length > most)
@@ -412,7 +389,7 @@ pub(super) fn body_bytes_max(route: &Route, listener: &Listener) -> Option<u64> 
     route.body_bytes_max.or(listener.body_bytes_max)
 }
 
-fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
+fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>, chance: Option<u64>) -> &'s Arc<Pool> {
     if split.pools.len() == 1 {
         return &split.pools[0].0;
     }
@@ -420,39 +397,8 @@ fn choose<'s>(split: &'s Split, view: &View<'_, '_, '_>) -> &'s Arc<Pool> {
         .key
         .as_ref()
         .and_then(|key| hash_of(key, view))
-        .unwrap_or_else(clock::random);
+        .unwrap_or_else(|| chance.unwrap_or_else(clock::random));
     split.choose(point)
-}
-
-/// The hash of a request's key: the same in every instance and version. `None` if the request has no such key.
-fn hash_of(key: &HashKey, view: &View<'_, '_, '_>) -> Option<u64> {
-    match key {
-        HashKey::ClientAddress => view.client.map(hash_of_address),
-        HashKey::Header(name) => view.header(name).map(|value| stable_hash(&value)),
-        HashKey::Path => Some(stable_hash(view.path.as_bytes())),
-        HashKey::Query(name) => parameter(view.query?, b'&', name.as_bytes()).map(stable_hash),
-        HashKey::Cookie(name) => {
-            parameter(&view.header("cookie")?, b';', name.as_bytes()).map(stable_hash)
-        }
-    }
-}
-
-/// The hash of a client by its address.
-pub(super) fn hash_of_address(address: IpAddr) -> u64 {
-    match address {
-        IpAddr::V4(address) => stable_hash(&address.octets()),
-        IpAddr::V6(address) => stable_hash(&address.octets()),
-    }
-}
-
-/// The value of the first `name=value` in `text`, parts parted by `separator`.
-fn parameter<'t>(text: &'t [u8], separator: u8, name: &[u8]) -> Option<&'t [u8]> {
-    text.split(|byte| *byte == separator)
-        .map(field::trim)
-        .find_map(|part| {
-            part.strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix(b"="))
-        })
 }
 
 /// The target for the backend after a rewrite, query included. What the rewrite yields is made a valid target.
@@ -542,39 +488,4 @@ fn expand(
         }
     }
     out.extend_from_slice(rest.as_bytes());
-}
-
-struct View<'a, 'h, 'b> {
-    head: &'a RequestHead<'h, 'b>,
-    forwarding: &'a Forwarding<'a>,
-    host: &'a str,
-    path: &'a str,
-    query: Option<&'a [u8]>,
-    client: Option<IpAddr>,
-}
-
-impl RequestView for View<'_, '_, '_> {
-    fn method(&self) -> &[u8] {
-        self.head.method
-    }
-
-    fn host(&self) -> &str {
-        self.host
-    }
-
-    fn path(&self) -> &str {
-        self.path
-    }
-
-    fn query(&self) -> Option<&[u8]> {
-        self.query
-    }
-
-    fn header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        headers::seen(self.head, name, self.forwarding)
-    }
-
-    fn client(&self) -> Option<IpAddr> {
-        self.client
-    }
 }

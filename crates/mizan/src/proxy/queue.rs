@@ -56,8 +56,11 @@ pub(super) async fn wait<T>(
         }
         match look() {
             Ok(found) => return Ok(found),
-            Err(NoPick::Saturated) => {}
-            Err(NoPick::Empty | NoPick::NoneUsable) => return Err(Reason::NoBackend),
+            Err(no_pick) => {
+                if let Some(reason) = Reason::of(no_pick) {
+                    return Err(reason);
+                }
+            }
         }
     }
 }

@@ -156,6 +156,14 @@ impl Default for Http2 {
 }
 
 impl Listener {
+    /// Whether the forwarding fields of a peer at `address` are believed.
+    pub fn believes(&self, address: Option<IpAddr>) -> bool {
+        self.trusted_depth > 0
+            || (!self.trusted.is_empty()
+                && address
+                    .is_some_and(|peer| self.trusted.iter().any(|network| network.contains(&peer))))
+    }
+
     /// Whether a peer at `address` must begin with a PROXY header.
     pub fn wants_proxy_header(&self, address: Option<IpAddr>) -> bool {
         let (Some(header), Some(address)) = (&self.proxy_header, address) else {

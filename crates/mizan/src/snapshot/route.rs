@@ -4,7 +4,7 @@ mod path;
 mod table;
 
 pub use path::{NormalPath, PathError};
-pub use table::{Entry, RouteTable};
+pub use table::{Entry, Failed, Near, RouteTable, host_text, path_text};
 
 use super::{HashKey, Networks, Pool};
 use regex::bytes::Regex;

@@ -12,6 +12,7 @@ mod commands;
 mod cut;
 mod drain;
 mod edges;
+mod explain;
 mod faults;
 mod grpc;
 mod http;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::admin::AdminState;
 use crate::config::{Diagnostic, Severity, Source};
-use crate::snapshot::route::{Action, HostMatch, PathMatch, Route, ValueMatch};
+use crate::snapshot::route::{Action, HostMatch, Route, ValueMatch, host_text, path_text};
 use crate::snapshot::{Pool, Snapshot};
 use crate::telemetry::json::time_string;
 use crate::telemetry::metrics::Totals;
@@ -145,7 +145,8 @@ impl BackendView {
     }
 }
 
-fn state(backend: &BackendStatus) -> String {
+/// One word for all that is known of a backend.
+pub(in crate::admin) fn state(backend: &BackendStatus) -> String {
     match backend.availability {
         Availability::Usable => "usable".into(),
         Availability::UsedInPanic => "panic".into(),
@@ -172,27 +173,18 @@ impl RouteView {
     }
 
     fn new(host: Option<&HostMatch>, route: &Route) -> Self {
-        let host = match host {
-            None => String::new(),
-            Some(HostMatch::Exact(name)) => name.clone(),
-            Some(HostMatch::Wildcard(name)) => format!("*.{name}"),
-        };
-        let path = match &route.path {
-            PathMatch::Exact(path) => format!("= {path}"),
-            PathMatch::Prefix(path) => format!("{}/*", path.trim_end_matches('/')),
-            PathMatch::Regex(regex) => format!("~ {regex}"),
-        };
         Self {
             name: route.name.to_string(),
-            host,
-            path,
+            host: host.map(host_text).unwrap_or_default(),
+            path: path_text(&route.path),
             conditions: conditions(route),
             action: action(&route.action),
         }
     }
 }
 
-fn conditions(route: &Route) -> Vec<String> {
+/// What a route asks for beside host and path.
+pub(in crate::admin) fn conditions(route: &Route) -> Vec<String> {
     let mut conditions = Vec::new();
     let mut any_of = |what: &str, values: Vec<String>| {
         if !values.is_empty() {
@@ -229,7 +221,8 @@ fn value_condition(what: &str, name: &str, value: &ValueMatch) -> String {
     }
 }
 
-fn action(action: &Action) -> String {
+/// What a route does.
+pub(in crate::admin) fn action(action: &Action) -> String {
     match action {
         Action::Redirect { status, location } => format!("redirect {status} {location}"),
         Action::Respond { status, .. } => format!("respond {status}"),

@@ -19,12 +19,14 @@
 
 mod conditions;
 mod hash;
+mod near;
 mod paths;
 #[cfg(test)]
 mod tests;
 
 use super::{HostMatch, RequestView, Route};
 use hash::FastMap;
+pub use near::{Failed, Near, host_text, path_text};
 use paths::Paths;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -6,6 +6,8 @@ use regex::bytes::Regex;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+mod near_misses;
+
 /// A request as routes see it.
 #[derive(Clone, Debug)]
 struct Request {
@@ -543,6 +545,13 @@ proptest! {
             let by_entries = entries.iter().find(|entry| takes(entry.host, entry.route)).map(|entry| entry.route.index);
             prop_assert_eq!(found(&table, &request), expected);
             prop_assert_eq!(by_entries, expected);
+            // What explains a look-up comes to the same, by another way.
+            let explained = entries.iter().find(|entry| {
+                near::is_host(entry.host, &request.host)
+                    && near::is_path(&entry.route.path, &request.path)
+                    && conditions::failed(entry.route, "web", &request).is_empty()
+            });
+            prop_assert_eq!(explained.map(|entry| entry.route.index), expected);
         }
     }
 }
