@@ -37,7 +37,7 @@ pub use crate::retry::{RetryBudget, RetryBudgetConfig};
 pub use claim::Claim;
 pub use event::{EjectionEnd, Event};
 pub use explain::{Explained, PassedOver, Why};
-pub use outcome::{Failure, Outcome};
+pub use outcome::{Failure, Outcome, RETRY_AFTER_MAX};
 pub use status::{BackendStatus, PoolStatus};
 
 /// How a pool decides.

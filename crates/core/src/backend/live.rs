@@ -39,6 +39,8 @@ pub(crate) struct Live {
     errors: AtomicU32,
     refused: AtomicU32,
     lost: AtomicU32,
+    /// Answers in a row that ask for fewer requests.
+    limited: AtomicU32,
     /// When and why a request marked it; read by the next `tick`.
     marked_at: AtomicU64,
     mark: AtomicU32,
@@ -69,6 +71,7 @@ impl Live {
             errors: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             lost: AtomicU32::new(0),
+            limited: AtomicU32::new(0),
             marked_at: AtomicU64::new(0),
             mark: AtomicU32::new(0),
             reported: AtomicU32::new(0),
@@ -236,6 +239,20 @@ impl Live {
         }
     }
 
+    /// Counts an answer that asks for fewer requests; gives how many were in a row.
+    pub(crate) fn count_limited(&self) -> u32 {
+        self.limited
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1)
+    }
+
+    /// An answer that does not.
+    pub(crate) fn end_limited(&self) {
+        if self.limited.load(Ordering::Relaxed) != 0 {
+            self.limited.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts an outcome that spoke against it.
     pub(crate) fn count_failure(&self, kind: FailureKind) -> Runs {
         let grow = |run: &AtomicU32| run.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -276,6 +293,7 @@ impl Live {
     /// Starts all runs anew.
     pub(crate) fn clear_runs(&self) {
         self.count_success();
+        self.end_limited();
     }
 
     /// Notes when and why, for the next `tick`. Before the gate is changed.

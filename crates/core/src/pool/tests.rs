@@ -14,3 +14,4 @@ mod refusing;
 mod simulated;
 mod stress;
 mod support;
+mod waiting;

@@ -61,12 +61,30 @@ impl Tried {
     }
 }
 
+/// Nothing was asked of the backend, or nobody can tell what: its silence says nothing.
+pub(super) const ABORTED: Outcome = Outcome::Aborted {
+    waited: Duration::ZERO,
+};
+
 /// Why a try failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed {
     pub(super) reason: Reason,
     /// Provably nothing reached the backend.
     pub(super) undelivered: bool,
+    /// The backend had the whole request, and has not answered.
+    pub(super) sent: Option<Sent>,
+    /// What the answer asks for by `Retry-After`.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// When a request was sent whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sent {
+    /// As the try began.
+    AtOnce,
+    /// When the client had sent it.
+    Late(Instant),
 }
 
 impl Failed {
@@ -75,6 +93,8 @@ impl Failed {
         Self {
             reason,
             undelivered: false,
+            sent: None,
+            retry_after: None,
         }
     }
 }
@@ -211,11 +231,12 @@ async fn one_try<'s>(
     let mut up = match connect::connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
-            observe_failure(request, backend, reason, started);
-            return Err(Failed {
-                reason,
+            let failed = Failed {
                 undelivered: true,
-            });
+                ..Failed::delivered(reason)
+            };
+            observe_failure(request, backend, &failed, started);
+            return Err(failed);
         }
     };
     let answered =
@@ -224,7 +245,7 @@ async fn one_try<'s>(
         Ok(response) => response,
         Err(failed) => {
             up.abandon();
-            observe_failure(request, backend, failed.reason, started);
+            observe_failure(request, backend, &failed, started);
             return Err(failed);
         }
     };
@@ -289,7 +310,7 @@ async fn conclude(
     }
     match relayed {
         Ok(()) if response.head.is_upgrade => {
-            observe_answer(request, backend, 101, (latency, clock::now()));
+            observe_answer(request, backend, (101, None), (latency, clock::now()));
             Concluded::Upgraded
         }
         Ok(()) => {
@@ -307,7 +328,8 @@ async fn conclude(
                 }
                 None => response.head.status,
             };
-            observe_answer(request, backend, status, (latency, ended));
+            let said = (status, response.head.retry_after);
+            observe_answer(request, backend, said, (latency, ended));
             let is_clean = response.head.keep_upstream
                 && upload.is_sent(&request.plan.head)
                 && !response.has_rest();
@@ -326,7 +348,7 @@ async fn conclude(
         }
         Err(reason) => {
             up.abandon();
-            observe_failure(request, backend, reason, started);
+            observe_failure(request, backend, &Failed::delivered(reason), started);
             let is_unfit = matches!(reason, Reason::BadResponse(_) | Reason::UpgradeUnsupported);
             if is_unfit && response.written == 0 {
                 outcome.status = 0;
@@ -433,17 +455,19 @@ async fn pick<'s>(
     queue::wait(down, request, is_whole, &waiting, || look(clock::now())).await
 }
 
-fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, started: Instant) {
+fn observe_failure(request: &Request<'_>, backend: &Backend, failed: &Failed, started: Instant) {
     let now = clock::now();
     let elapsed = now.saturating_since(started);
-    let observed = match (reason, reason.failure()) {
-        (Reason::RetryStatus(status), _) if status >= 500 => Outcome::ServerError {
-            status,
-            latency: elapsed,
-        },
-        (Reason::RetryStatus(_), _) => Outcome::Success { latency: elapsed },
+    let observed = match (failed.reason, failed.reason.failure()) {
+        (Reason::RetryStatus(status), _) => answered((status, failed.retry_after), elapsed),
         (_, Some(failure)) => Outcome::Failure(failure),
-        (_, None) => Outcome::Aborted,
+        (_, None) => Outcome::Aborted {
+            waited: match failed.sent {
+                None => Duration::ZERO,
+                Some(Sent::AtOnce) => elapsed,
+                Some(Sent::Late(sent)) => now.saturating_since(sent),
+            },
+        },
     };
     if matches!(observed, Outcome::ServerError { .. } | Outcome::Failure(_)) {
         request.worker.upstreams.failed(request.pool, backend);
@@ -455,17 +479,31 @@ fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, sta
 fn observe_answer(
     request: &Request<'_>,
     backend: &Backend,
-    status: u16,
+    said: (u16, Option<Duration>),
     (latency, now): (Duration, Instant),
 ) {
-    let observed = if status >= 500 {
+    let observed = answered(said, latency);
+    if matches!(observed, Outcome::ServerError { .. }) {
         request.worker.upstreams.failed(request.pool, backend);
-        Outcome::ServerError { status, latency }
-    } else {
-        Outcome::Success { latency }
-    };
+    }
     let worker = request.worker.index;
     request.pool.core.observe(now, worker, backend, observed);
+}
+
+/// What an answer of `status` with `Retry-After` or without says of a backend.
+fn answered((status, retry_after): (u16, Option<Duration>), latency: Duration) -> Outcome {
+    match retry_after {
+        _ if status >= 500 => Outcome::ServerError {
+            status,
+            latency,
+            retry_after,
+        },
+        Some(retry_after) => Outcome::Limited {
+            latency,
+            retry_after,
+        },
+        None => Outcome::Success { latency },
+    }
 }
 
 /// Whether sending it again cannot do anything twice that must be done once.

@@ -4,11 +4,12 @@ use super::answer;
 use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
-use super::forward::{Failed, Request};
+use super::forward::{Failed, Request, Sent};
 use super::headers::{self, ResponseChange};
 use super::plan::{Plan, Upgrade};
 use super::record::Record;
 use super::relay::{Head, Response};
+use super::retry_after;
 use super::transport::Transport;
 use super::upload::{Progress, Upload};
 use super::upstream::{self, End, Upstream};
@@ -91,7 +92,9 @@ pub(super) async fn response(
     let mut interim = 0;
     loop {
         if let Err(reason) = wait.more(down, request, upload, up).await {
-            return Err(classify(reason, up, upload, interim > 0).await);
+            let failed = classify(reason, up, upload, interim > 0).await;
+            let sent = wait.sent();
+            return Err(Failed { sent, ..failed });
         }
         let Some(input) = wait.input.as_mut() else {
             return Err(Failed::delivered(Reason::Reset));
@@ -119,7 +122,12 @@ pub(super) async fn response(
         if head.status >= 200 {
             let may_retry = may_retry && interim == 0;
             if may_retry && is_retried(&head, request, upload) {
-                return Err(Failed::delivered(Reason::RetryStatus(head.status)));
+                let failed = Failed::delivered(Reason::RetryStatus(head.status));
+                let retry_after = head.retry_after;
+                return Err(Failed {
+                    retry_after,
+                    ..failed
+                });
             }
             return first_bytes(Response::new(head, wait.input, out, wait.sent_late));
         }
@@ -217,6 +225,7 @@ fn translate(
         keep_downstream,
         framing_out,
         is_upgrade: head.status == 101 && is_asked_for(plan, &head),
+        retry_after: retry_after::asked(&head),
     };
     Ok(Some((translated, head.bytes.len())))
 }
@@ -294,6 +303,12 @@ impl Wait {
             sent_late: None,
             is_refused: false,
         }
+    }
+
+    /// When the backend had all that it is waited for with.
+    fn sent(&self) -> Option<Sent> {
+        self.is_sent
+            .then(|| self.sent_late.map_or(Sent::AtOnce, Sent::Late))
     }
 
     /// Until `self.input` holds what may be a whole head.
@@ -458,8 +473,8 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
         reason
     };
     Failed {
-        reason,
         undelivered,
+        ..Failed::delivered(reason)
     }
 }
 

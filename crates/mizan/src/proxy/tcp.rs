@@ -8,7 +8,7 @@ use super::connection::Downstream;
 use super::cut;
 use super::error::Reason;
 use super::exchange::{self, Standing};
-use super::forward::{self, Held, TRIES_MAX, Tried};
+use super::forward::{self, ABORTED, Held, TRIES_MAX, Tried};
 use super::plan;
 use super::proxy_header;
 use super::record::{self, Record};
@@ -233,7 +233,7 @@ async fn reach<'s>(
             }
             Err(reason) => reason,
         };
-        let observed = reason.failure().map_or(Outcome::Aborted, Outcome::Failure);
+        let observed = reason.failure().map_or(ABORTED, Outcome::Failure);
         if matches!(observed, Outcome::Failure(_)) {
             connecting.worker.upstreams.failed(pool, &backend);
         }
@@ -380,9 +380,7 @@ async fn move_bytes(
         // A backend that takes connections and drops them without a word is fast, and no use to anyone.
         Why::ClosedByBackend | Why::BackendReset => Outcome::Failure(Failure::Reset),
         Why::ClosedByClient => success,
-        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained | Why::Cut(_) => {
-            Outcome::Aborted
-        }
+        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained | Why::Cut(_) => ABORTED,
     };
     if let Outcome::Failure(_) = observed {
         connecting.worker.upstreams.failed(pool, backend);

@@ -36,6 +36,7 @@ mod tls_upstream;
 mod told;
 mod tools;
 mod udp;
+mod waiting;
 mod websocket;
 mod websocket_drain;
 mod websocket_life;

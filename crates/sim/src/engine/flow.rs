@@ -120,8 +120,10 @@ impl Engine<'_> {
             return;
         }
         let request = self.requests.slot(slot);
+        let waited = Duration::from_nanos(self.now - request.started);
         if let Some(claim) = request.end_try() {
-            self.balancers[request.balancer as usize].observe(self.now, &claim, Outcome::Aborted);
+            let aborted = Outcome::Aborted { waited };
+            self.balancers[request.balancer as usize].observe(self.now, &claim, aborted);
         }
         self.end(slot, Err(Cause::ClientTimeout));
     }
@@ -197,10 +199,16 @@ fn unpicked(why: NoPick, last: Option<Cause>) -> Cause {
 
 fn outcome(cause: Cause, latency: Duration) -> Outcome {
     match cause {
-        Cause::Status(status) => Outcome::ServerError { status, latency },
+        Cause::Status(status) => Outcome::ServerError {
+            status,
+            latency,
+            retry_after: None,
+        },
         Cause::Refused => Outcome::Failure(Failure::ConnectRefused),
         Cause::Reset => Outcome::Failure(Failure::Reset),
         Cause::ResponseTimeout => Outcome::Failure(Failure::Timeout),
-        Cause::ClientTimeout | Cause::NoBackend | Cause::Saturated => Outcome::Aborted,
+        Cause::ClientTimeout | Cause::NoBackend | Cause::Saturated => Outcome::Aborted {
+            waited: Duration::ZERO,
+        },
     }
 }

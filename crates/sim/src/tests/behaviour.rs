@@ -22,6 +22,28 @@ fn a_black_hole_costs_half_a_percent_at_most_after_five_seconds() {
 }
 
 #[test]
+fn clients_that_give_up_show_which_backend_is_stuck() {
+    for seed in [1, 2] {
+        let wanted = [
+            PolicyKind::LeastResponseTime,
+            PolicyKind::PowerOfTwo,
+            PolicyKind::PeakEwma,
+        ];
+        let report = run(&light("s18", 1_000.0), &options(seed, 45, &wanted));
+        for policy in &report.policies {
+            let failed = policy.failed_share_settled.expect("there is a fault");
+            assert!(failed < 0.0015, "{}, seed {seed}: {failed}", policy.policy);
+            assert!(
+                policy
+                    .causes
+                    .iter()
+                    .all(|cause| cause.0 == "client_timeout")
+            );
+        }
+    }
+}
+
+#[test]
 fn nobody_is_ejected_when_all_get_slow_at_once() {
     for seed in [1, 2] {
         let report = run(&light("s08", 240.0), &options(seed, 45, &LOAD_AWARE));

@@ -64,7 +64,7 @@ fn work(pool: &Pool, worker: u64, served: &AtomicU64) {
                 0 => RESET,
                 1 => REFUSED,
                 2 => status(500),
-                3 => Outcome::Aborted,
+                3 => ABORTED,
                 _ => OK,
             };
             pool.observe(now, 0, claim.backend(), outcome);

@@ -12,7 +12,7 @@ use super::socket::{self, Client};
 use crate::clock;
 use crate::lack::is_our_lack;
 use crate::proxy::error::Reason;
-use crate::proxy::forward;
+use crate::proxy::forward::{self, ABORTED};
 use crate::proxy::listen::Counted;
 use crate::proxy::plan;
 use crate::proxy::record::{self, Record};
@@ -264,7 +264,7 @@ impl Session {
                 let backend = bound.claim.backend();
                 bound
                     .core
-                    .observe(clock::now(), bound.worker, backend, Outcome::Aborted);
+                    .observe(clock::now(), bound.worker, backend, ABORTED);
             }
         }
     }
@@ -318,7 +318,7 @@ fn blame(
     backend: &Backend,
     reason: Reason,
 ) {
-    let outcome = reason.failure().map_or(Outcome::Aborted, Outcome::Failure);
+    let outcome = reason.failure().map_or(ABORTED, Outcome::Failure);
     if let Outcome::Failure(_) = outcome {
         worker.upstreams.failed(pool, backend);
     }
