@@ -89,6 +89,7 @@ impl Requests {
             random,
             hash: Some(random),
             tried: &[],
+            worker: 0,
         }
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Live {
     /// Its own account of its load (`f32`), and when that came.
     reported: AtomicU32,
     reported_at: AtomicU64,
+    /// When it last said how many requests it has in flight; 0 for never.
+    told_at: AtomicU64,
     /// What the configuration says.
     nominal: AtomicU32,
     in_flight_limit: AtomicU32,
@@ -76,6 +78,7 @@ impl Live {
             mark: AtomicU32::new(0),
             reported: AtomicU32::new(0),
             reported_at: AtomicU64::new(0),
+            told_at: AtomicU64::new(0),
             nominal: AtomicU32::new(0),
             in_flight_limit: AtomicU32::new(UNLIMITED),
             level: AtomicU32::new(LEVELS),
@@ -179,6 +182,17 @@ impl Live {
         let figure = utilization.clamp(0.0, UTILIZATION_MAX) as f32;
         self.reported.store(figure.to_bits(), Ordering::Relaxed);
         self.reported_at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// It says how many requests it has in flight.
+    pub(crate) fn tell(&self, now: Instant) {
+        self.told_at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When it last did.
+    pub(crate) fn told_at(&self) -> Option<Instant> {
+        let at = self.told_at.load(Ordering::Relaxed);
+        (at != 0).then(|| Instant::from_nanos(at))
     }
 
     pub(crate) fn in_flight(&self) -> u32 {

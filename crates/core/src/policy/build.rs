@@ -9,6 +9,7 @@ use super::hashing::{Hashing, Places};
 use super::least::{LeastOfAll, Measure};
 use super::peak_ewma::PeakEwma;
 use super::power_of_two::PowerOfTwo;
+use super::prequal::Prequal;
 use super::random::Random;
 use super::round_robin::Turns;
 use super::tree::Tree;
@@ -44,9 +45,19 @@ pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
         PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
         PolicyKind::PowerOfTwo => Arc::new(PowerOfTwo::new(&weighted_candidates(plan))),
         PolicyKind::PeakEwma => Arc::new(PeakEwma::new(&weighted_candidates(plan))),
+        PolicyKind::Prequal => prequal(plan),
         PolicyKind::ConsistentHash => hashing(plan, Places::ring),
         PolicyKind::Maglev => hashing(plan, Places::maglev),
     }
+}
+
+/// What backends said goes on being known while they stay where they are.
+fn prequal(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
+    let before = &plan.previous;
+    let is_same = std::ptr::eq(plan.membership, &raw const *before.membership);
+    let probes = before.policy.probes().filter(|_| is_same);
+    let probes = probes.map(Arc::clone).unwrap_or_default();
+    Arc::new(Prequal::new(&weighted_candidates(plan), probes))
 }
 
 /// Places depend on the members alone, a bound on the candidates too.

@@ -9,6 +9,7 @@ mod fairness;
 mod hashing;
 mod panicking;
 mod peaks;
+mod prequal;
 mod probing;
 mod refusing;
 mod simulated;

@@ -434,6 +434,7 @@ async fn pick<'s>(
             random: clock::random(),
             hash: request.plan.hash,
             tried,
+            worker: request.worker.index,
         })?;
         Ok((Held::new(claim, &**pool), now))
     };

@@ -286,6 +286,7 @@ async fn pick<'s>(
             random: clock::random(),
             hash: connecting.hash,
             tried,
+            worker: connecting.worker.index,
         })?;
         Ok((Held::new(claim, &**pool), now))
     };

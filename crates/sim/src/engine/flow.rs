@@ -56,6 +56,7 @@ impl Engine<'_> {
         };
         let (number, work) = (request.backend, request.work);
         let backend = &mut self.backends[number as usize];
+        request.found = backend.station.in_flight() as u32;
         if backend.is_refusing() {
             return self.answer(id, Answer::Failed(Cause::Refused));
         }
@@ -87,6 +88,10 @@ impl Engine<'_> {
         }
         self.schedule(number);
         if let Some(id) = served {
+            if let Some(request) = self.requests.of_try(id) {
+                let took = self.now - (request.started + self.network);
+                self.backends[number as usize].recent.note(request.found, took);
+            }
             self.answer(id, Answer::Ok);
         }
     }

@@ -53,6 +53,7 @@ fn work(pool: &Pool, worker: u64, served: &AtomicU64) {
             random,
             hash: Some(random),
             tried: &[],
+            worker: 0,
         };
         if let Ok(claim) = pool.pick(&pick) {
             served.fetch_add(1, Ordering::SeqCst);

@@ -133,6 +133,7 @@ impl World {
             random,
             hash,
             tried,
+            worker: 0,
         })
     }
 

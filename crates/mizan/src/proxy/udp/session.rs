@@ -147,6 +147,7 @@ impl Session {
             hash: (pool.hash_key == Some(HashKey::ClientAddress))
                 .then(|| plan::hash_of_address(client.peer.ip().to_canonical())),
             tried: if self.avoided == 0 { &[] } else { &avoided },
+            worker: turn.worker.index,
         });
         self.pool = Some(Arc::clone(&pool.name));
         let claim = picked.map_err(|error| match error {
