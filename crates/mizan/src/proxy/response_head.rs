@@ -24,6 +24,7 @@ use crate::orca;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
 use mizan_core::backend::Backend;
+use mizan_core::pool::{LoadReport, LoadSource};
 use mizan_core::time::Instant;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -244,14 +245,26 @@ fn note_load(head: &response::ResponseHead<'_, '_>, request: &Request<'_>, up: &
 
 /// The same of a report that was read, wherever it stood. One that cannot be read is counted, and ignored.
 pub(super) fn report_load(
-    read: Result<Option<f64>, orca::Malformed>,
+    read: Result<orca::Report, orca::Malformed>,
     request: &Request<'_>,
     backend: &Backend,
 ) {
     let pool = request.pool;
     match read {
-        Ok(Some(utilization)) => pool.core.report(clock::now(), backend, utilization),
-        Ok(None) => {}
+        Ok(report) => {
+            let now = clock::now();
+            if let Some(utilization) = report.utilization {
+                pool.core.report(now, backend, utilization);
+            }
+            if let Some(in_flight) = report.in_flight {
+                let report = LoadReport {
+                    in_flight,
+                    latency: report.latency,
+                };
+                let source = LoadSource::Answer(request.worker.index);
+                pool.core.note_load(now, backend, report, source);
+            }
+        }
         Err(orca::Malformed) => {
             let place = request.in_force.series.pool_place(pool, backend.version());
             request.in_force.series.pool(place).bad_load_report();

@@ -24,6 +24,7 @@ mod http2_life;
 mod http2_smuggling;
 mod lab;
 mod limits;
+mod prequal;
 mod proxy_protocol;
 mod reload;
 mod responses;

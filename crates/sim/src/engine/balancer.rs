@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use mizan_core::{
-    AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, LoadSource, Member, NoPick,
-    Outcome, Pick, PolicyKind, Pool, PoolConfig, PrequalConfig, ProbeResult,
+    AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, LoadSource, Member,
+    NoPick, Outcome, Pick, PolicyKind, Pool, PoolConfig, PrequalConfig, ProbeResult,
 };
 
 use crate::scenario::{BackendPlan, Scenario};
@@ -112,9 +112,7 @@ impl Balancer {
     /// The numbers of those to be asked for their load, each with a note for the answer.
     pub(crate) fn load_probes(&mut self, now: u64, random: u64) -> Vec<(u32, u8)> {
         let now = Instant::from_nanos(now);
-        let probes = self
-            .pool
-            .load_probes(now, random, PrequalConfig::default());
+        let probes = self.pool.load_probes(now, random, PrequalConfig::default());
         let probes = probes.into_iter().map(|probe| {
             let number = number(&probe.backend);
             self.asked.insert(number, probe.backend);

@@ -90,7 +90,9 @@ impl Engine<'_> {
         if let Some(id) = served {
             if let Some(request) = self.requests.of_try(id) {
                 let took = self.now - (request.started + self.network);
-                self.backends[number as usize].recent.note(request.found, took);
+                self.backends[number as usize]
+                    .recent
+                    .note(request.found, took);
             }
             self.answer(id, Answer::Ok);
         }

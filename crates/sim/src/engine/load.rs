@@ -130,7 +130,11 @@ mod tests {
         }
         assert_eq!(served.at(1), Some(11));
         assert_eq!(served.at(10), Some(110), "10, 11 and 12 are about 10");
-        assert_eq!(served.at(1_000), Some(110), "none is near, 12 is the nearest");
+        assert_eq!(
+            served.at(1_000),
+            Some(110),
+            "none is near, 12 is the nearest"
+        );
         for _ in 0..REMEMBERED {
             served.note(1, 5);
         }

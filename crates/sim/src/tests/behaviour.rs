@@ -155,7 +155,9 @@ fn with_prequal_backends_that_lose_speed_to_others_get_less_and_many_balancers_d
     for (name, at_most) in [("s03", 1.0), ("s10", 0.9), ("s07-herd", 1.15)] {
         let report = run(&light(name, 1_600.0), &options(1, 30, &wanted));
         let p99 = |policy: &str| {
-            let latency = report.policy(policy).and_then(|policy| policy.latency.as_ref());
+            let latency = report
+                .policy(policy)
+                .and_then(|policy| policy.latency.as_ref());
             latency.expect("some succeeded").p99_ms
         };
         let (two, prequal) = (p99("power_of_two"), p99("prequal"));

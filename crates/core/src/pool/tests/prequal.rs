@@ -64,7 +64,12 @@ fn if_all_are_hot_the_one_with_the_fewest_in_flight_is_taken_however_slow() {
 #[test]
 fn of_latencies_that_are_alike_fewer_requests_in_flight_decide() {
     let mut world = world(4);
-    for (key, in_flight, ms) in [("a", 3.0, 10), ("b", 1.0, 15), ("c", 3.0, 12), ("d", 3.0, 9)] {
+    for (key, in_flight, ms) in [
+        ("a", 3.0, 10),
+        ("b", 1.0, 15),
+        ("c", 3.0, 12),
+        ("d", 3.0, 9),
+    ] {
         tell(&world, key, in_flight, ms);
     }
     assert_eq!(next(&mut world), "b");
@@ -87,7 +92,9 @@ fn what_this_process_sends_counts_at_once_and_what_ends_no_longer() {
         tell(&world, key, 1.0, 10);
     }
     let mut held: Vec<Claim> = (0..3).map(|_| world.pick().unwrap()).collect();
-    let at = held.iter().position(|claim| **claim.backend().key() == *first);
+    let at = held
+        .iter()
+        .position(|claim| **claim.backend().key() == *first);
     drop(held.remove(at.unwrap()));
     assert_eq!(next(&mut world), first);
 }
@@ -216,7 +223,12 @@ fn one_that_has_not_spoken_for_three_seconds_is_asked_by_a_request() {
 #[test]
 fn one_that_fails_fast_is_hot_whatever_it_says() {
     let mut world = world(4);
-    for (key, in_flight, ms) in [("a", 0.0, 1), ("b", 9.0, 50), ("c", 8.0, 60), ("d", 9.0, 70)] {
+    for (key, in_flight, ms) in [
+        ("a", 0.0, 1),
+        ("b", 9.0, 50),
+        ("c", 8.0, 60),
+        ("d", 9.0, 70),
+    ] {
         tell(&world, key, in_flight, ms);
     }
     world.observe("a", status(500));
@@ -253,7 +265,11 @@ fn weight_divides_what_is_in_flight() {
     let mut world = World::new(config(PolicyKind::Prequal), pool);
     tell(&world, "a", 2.0, 10);
     tell(&world, "b", 6.0, 10);
-    assert_eq!(next(&mut world), "b", "2 for a weight of 1 is more than 6 for 4");
+    assert_eq!(
+        next(&mut world),
+        "b",
+        "2 for a weight of 1 is more than 6 for 4"
+    );
 }
 
 #[test]
@@ -273,7 +289,10 @@ fn what_is_known_outlives_a_new_table_of_the_same_members() {
         .pool
         .update(now, config(PolicyKind::Prequal), members(5));
     let keys: Vec<String> = (0..64).map(|_| next(&mut world)).collect();
-    assert!(keys.iter().any(|key| key == "b"), "nobody was asked anew yet");
+    assert!(
+        keys.iter().any(|key| key == "b"),
+        "nobody was asked anew yet"
+    );
 }
 
 #[test]
@@ -374,7 +393,9 @@ fn each_thread_has_answers_of_its_own() {
     for (key, ms) in [("a", 1), ("b", 100), ("c", 100)] {
         let backend = world.backend(key);
         let source = LoadSource::Probe(0b10);
-        world.pool.note_load(world.now, &backend, report(ms), source);
+        world
+            .pool
+            .note_load(world.now, &backend, report(ms), source);
     }
     let mut of = |worker: usize| {
         let picks = (0..8).map(|_| {
