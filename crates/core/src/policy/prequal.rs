@@ -137,7 +137,7 @@ impl Prequal {
         let (mut count, mut cold, mut least) = (0, None::<Seen>, None::<Seen>);
         // In a random order, so that of equals each is taken as often: a stride that is odd comes by all places.
         let random = mix(view.pick.random ^ ORDER) as usize;
-        let (start, stride) = (random % MOST, random / MOST | 1);
+        let (start, stride) = (random % MOST, (random / MOST) | 1);
         for step in 0..MOST {
             let place = start.wrapping_add(step.wrapping_mul(stride)) % MOST;
             let Some(answer) = shard.answer(place, view.pick.now) else {

@@ -252,7 +252,7 @@ fn said(bytes: &[u8]) -> Result<Option<(Said, Rest)>, Fault> {
         Framing::Chunked | Framing::UntilClose => None,
     };
     let said = Said {
-        report: reports.filter(|_| is_good).last(),
+        report: reports.filter(|_| is_good).next_back(),
         is_reusable: head.keep_alive && body.is_some(),
     };
     Ok(Some((said, (head.bytes.len(), body.unwrap_or(0)))))
