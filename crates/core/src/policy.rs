@@ -101,6 +101,11 @@ impl PolicyKind {
     pub fn follows_weight(self) -> bool {
         !matches!(self, Self::RoundRobin | Self::ConsistentHash | Self::Maglev)
     }
+
+    /// Whether failures count as requests in flight, and need not count as latency.
+    pub(crate) fn counts_failures_as_load(self) -> bool {
+        matches!(self, Self::PowerOfTwo | Self::Prequal)
+    }
 }
 
 impl fmt::Display for PolicyKind {

@@ -240,7 +240,7 @@ fn said(bytes: &[u8]) -> Result<Option<(Said, Rest)>, Fault> {
     let Some(head) = head else {
         return Ok(None);
     };
-    let reports = head.lines.iter().filter_map(|line| match line.field {
+    let mut reports = head.lines.iter().filter_map(|line| match line.field {
         Field::LoadReport => Some(orca::read(line.value)),
         Field::LoadReportBinary => Some(orca::read_binary(line.value)),
         _ => None,
@@ -252,7 +252,7 @@ fn said(bytes: &[u8]) -> Result<Option<(Said, Rest)>, Fault> {
         Framing::Chunked | Framing::UntilClose => None,
     };
     let said = Said {
-        report: reports.filter(|_| is_good).next_back(),
+        report: reports.next_back().filter(|_| is_good),
         is_reusable: head.keep_alive && body.is_some(),
     };
     Ok(Some((said, (head.bytes.len(), body.unwrap_or(0)))))

@@ -308,3 +308,67 @@ impl Probes {
         due
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    /// Answers of backends 0 and on, a millisecond apart; gives whose are left.
+    fn left(latencies: &[f32], candidates: usize) -> Vec<u32> {
+        let shard = Shard::default();
+        for (n, &latency) in (0..).zip(latencies) {
+            let answer = Answer {
+                index: n,
+                others: 1.0,
+                latency,
+                at: at(u64::from(n)),
+            };
+            shard.hear(1.0, Some(answer), candidates);
+        }
+        let answers = (0..MOST).filter_map(|place| shard.answer(place, at(100)));
+        let mut left: Vec<u32> = answers.map(|answer| answer.index).collect();
+        left.sort_unstable();
+        left
+    }
+
+    #[test]
+    fn where_not_all_have_a_place_the_worst_and_the_oldest_go_by_turns() {
+        let latencies = [0.1, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1];
+        assert_eq!(left(&latencies[..3], 100), [0, 1, 2]);
+        assert_eq!(left(&latencies[..4], 100), [0, 2, 3], "the worst");
+        assert_eq!(left(&latencies, 100), [2, 3, 4, 5, 6], "the oldest");
+        assert_eq!(left(&latencies, MOST), [0, 1, 2, 3, 4, 5, 6]);
+        let full = left(&[0.1; 40], MOST + 1);
+        assert!(full.len() <= MOST && full.contains(&39), "{full:?}");
+    }
+
+    #[test]
+    fn an_answer_that_is_being_written_is_not_read() {
+        let shard = Shard::default();
+        let answer = Answer {
+            index: 7,
+            others: 1.0,
+            latency: 0.1,
+            at: at(0),
+        };
+        shard.put(answer, 0);
+        let place = (0..MOST).find(|&place| shard.answer(place, at(0)).is_some());
+        let place = place.expect("it is there");
+        assert_eq!(shard.answer(place, at(0)), Some(answer));
+        shard.slots[place].at.store(WRITTEN, Ordering::SeqCst);
+        assert_eq!(shard.answer(place, at(0)), None);
+        shard.put(
+            Answer {
+                latency: 0.2,
+                ..answer
+            },
+            0,
+        );
+        let others = (0..MOST).filter(|&place| shard.answer(place, at(0)).is_some());
+        assert_eq!(others.count(), 0, "whoever meets a writer gives way");
+    }
+}

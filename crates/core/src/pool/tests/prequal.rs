@@ -106,18 +106,23 @@ fn a_request_s_own_answer_does_not_count_the_request_as_another_s() {
     let key = claim.backend().key().to_string();
     let other = if key == "a" { "b" } else { "a" };
     let report = LoadReport {
-        in_flight: 0.0,
+        in_flight: 5.0,
         latency: Some(Duration::from_millis(10)),
     };
     let backend = world.backend(&key);
     world
         .pool
         .note_load(world.now, &backend, report, LoadSource::Answer(0));
-    tell(&world, other, 0.0, 10);
+    tell(&world, other, 4.5, 10);
+    tell(&world, other, 4.5, 10);
     drop(claim);
-    // Both have nothing to do: neither is preferred.
-    let to_a = (0..14).filter(|_| next(&mut world) == "a").count();
-    assert!((3..=11).contains(&to_a), "{to_a} of 14");
+    for _ in 0..4 {
+        assert_eq!(
+            next(&mut world),
+            other,
+            "five others are more than four and a half"
+        );
+    }
 }
 
 #[test]
