@@ -211,6 +211,11 @@ impl Membership {
         Some(self.ids[at].1 as usize)
     }
 
+    /// Whether the same backends stand in the same places.
+    fn is_of_same(&self, other: &Self) -> bool {
+        self.ids == other.ids
+    }
+
     fn index_of(&self, backend: &Backend) -> Option<usize> {
         let hint = backend.live().slot.load(Ordering::Relaxed) as usize;
         match self.backends.get(hint) {

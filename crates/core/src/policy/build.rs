@@ -53,10 +53,19 @@ pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
 
 /// What backends said goes on being known while they stay where they are.
 fn prequal(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
-    let before = &plan.previous;
-    let is_same = std::ptr::eq(plan.membership, &raw const *before.membership);
-    let probes = before.policy.probes().filter(|_| is_same);
-    let probes = probes.map(Arc::clone).unwrap_or_default();
+    let before = plan.previous;
+    let probes = before
+        .policy
+        .probes()
+        .filter(|_| before.membership.is_of_same(plan.membership));
+    let probes = match probes {
+        Some(probes) if std::ptr::eq(plan.membership, &raw const *before.membership) => {
+            Arc::clone(probes)
+        }
+        // Other objects, of which picks are not to be noticed.
+        Some(probes) => Arc::new(probes.copy()),
+        None => Arc::default(),
+    };
     Arc::new(Prequal::new(&weighted_candidates(plan), probes))
 }
 

@@ -130,6 +130,7 @@ fn judge<'s>(
                     random: asked.seed,
                     hash,
                     tried: &[],
+                    worker: 0,
                 }),
                 waiting: pool.waiters.count(),
             });

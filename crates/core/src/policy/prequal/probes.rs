@@ -92,6 +92,19 @@ impl Default for Shard {
 }
 
 impl Shard {
+    fn copy(&self) -> Self {
+        let copy = |figure: &AtomicU32| AtomicU32::new(figure.load(Ordering::SeqCst));
+        Self {
+            slots: std::array::from_fn(|place| self.slots[place].copy()),
+            hot: copy(&self.hot),
+            uses: copy(&self.uses),
+            heard: copy(&self.heard),
+            picks: copy(&self.picks),
+            unasked: copy(&self.unasked),
+            recent: std::array::from_fn(|place| copy(&self.recent[place])),
+        }
+    }
+
     pub(super) fn count_pick(&self) {
         self.picks.fetch_add(1, Ordering::Relaxed);
         self.unasked.fetch_add(1, Ordering::Relaxed);
@@ -224,6 +237,23 @@ impl Shard {
 }
 
 impl Slot {
+    /// Empty if it is being written.
+    fn copy(&self) -> Self {
+        let at = self.at.load(Ordering::SeqCst);
+        let (load, index) = (
+            self.load.load(Ordering::SeqCst),
+            self.index.load(Ordering::SeqCst),
+        );
+        let uses = self.uses.load(Ordering::SeqCst);
+        let is_whole = at != WRITTEN && self.at.load(Ordering::SeqCst) == at;
+        Self {
+            at: AtomicU64::new(if is_whole { at } else { EMPTY }),
+            load: AtomicU64::new(load),
+            index: AtomicU32::new(index),
+            uses: AtomicU32::new(uses),
+        }
+    }
+
     fn is_of(&self, index: u32) -> bool {
         self.index.load(Ordering::SeqCst) == index
     }
@@ -251,6 +281,14 @@ struct Allowance {
 }
 
 impl Probes {
+    /// One of its own with the same answers, for picks that nobody shall notice.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            shards: std::array::from_fn(|number| self.shards[number].copy()),
+            allowance: Mutex::default(),
+        }
+    }
+
     pub(super) fn shard(&self, worker: usize) -> &Shard {
         &self.shards[worker % SHARDS]
     }
