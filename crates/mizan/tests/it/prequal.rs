@@ -4,15 +4,23 @@ use crate::support::*;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const ASKING: &str = "policy = \"prequal\"\nprequal = { path = \"/load\" }";
+
+/// The idle one takes so long all the same, so that who goes by what is measured here prefers the busy one.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// A backend that answers `/load` with this field, and counts how often.
 fn telling(name: &str, field: &'static str) -> (Backend, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
+    let is_slow = name == "idle";
     let backend = Backend::start_at("127.0.0.1:0", name, move |exchange| {
         if exchange.target() != "/load" {
+            if is_slow {
+                exchange.pause(SLOW)?;
+            }
             return exchange.serve();
         }
         count.fetch_add(1, Ordering::SeqCst);
@@ -60,6 +68,9 @@ fn a_backend_that_says_it_is_busy_gets_nothing_while_another_is_not() {
 fn what_answers_to_requests_say_is_gone_by_and_kept_from_clients() {
     let saying = |name: &'static str, field: &'static str| {
         let backend = Backend::start_at("127.0.0.1:0", name, move |exchange| {
+            if name == "idle" {
+                exchange.pause(SLOW)?;
+            }
             exchange.send(format!(
                 "HTTP/1.1 200 OK\r\nX-Backend: {name}\r\n{field}Content-Length: 2\r\n\r\nok"
             ))?;
