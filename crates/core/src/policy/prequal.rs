@@ -144,7 +144,9 @@ impl Prequal {
                 continue;
             };
             let index = answer.index as usize;
-            if !view.is_eligible(index) {
+            // One that is no candidate any more may have answered a moment ago.
+            let is_candidate = view.candidates.binary_search(&answer.index).is_ok();
+            if !is_candidate || !view.is_eligible(index) {
                 continue;
             }
             let live = view.backend(index).live();
