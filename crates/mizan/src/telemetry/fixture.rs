@@ -205,6 +205,7 @@ fn route(name: &str, index: usize, pools: Vec<Arc<Pool>>) -> Route {
     } else {
         let weighted = pools.into_iter().zip(1..).collect();
         Action::Forward(Split {
+            fallback: Vec::new(),
             pools: weighted,
             key: None,
         })

@@ -13,6 +13,7 @@ mod cut;
 mod drain;
 mod edges;
 mod explain;
+mod fallback;
 mod faults;
 mod grpc;
 mod http;
