@@ -27,6 +27,7 @@ mod lab;
 mod limits;
 mod proxy_protocol;
 mod reload;
+mod replay;
 mod responses;
 mod retry;
 mod strict;
