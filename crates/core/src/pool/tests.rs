@@ -12,5 +12,6 @@ mod peaks;
 mod probing;
 mod refusing;
 mod simulated;
+mod spreading;
 mod stress;
 mod support;

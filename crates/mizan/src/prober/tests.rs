@@ -49,6 +49,7 @@ fn member(address: Address) -> Member {
         weight: 1,
         version: "".into(),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 

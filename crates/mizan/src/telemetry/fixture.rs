@@ -134,6 +134,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
                 weight: 1,
                 version: (*version).into(),
                 in_flight_max: None,
+                place: Default::default(),
             }
         })
         .collect();

@@ -175,6 +175,7 @@ fn member(plan: &BackendPlan, key: &Arc<str>, number: u32) -> Member {
         weight: plan.weight,
         version: Arc::from(""),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 

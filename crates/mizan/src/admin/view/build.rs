@@ -70,6 +70,7 @@ impl PoolSummary {
                 .count(),
             total: status.total,
             belief: status.belief.clone(),
+            spread: status.spread.clone(),
             in_flight: status
                 .backends
                 .iter()
@@ -129,6 +130,8 @@ impl BackendView {
             version: backend.version.to_string(),
             weight: backend.weight,
             weight_share: backend.weight_share,
+            priority: backend.place.tier,
+            zone: backend.place.zone.to_string(),
             traffic: backend.state.to_string(),
             score: (backend.score * 1e3).round() / 1e3,
             usable: backend.usable,
@@ -154,6 +157,8 @@ pub(in crate::admin) fn state(backend: &BackendStatus) -> String {
         Availability::Refused => "refused".into(),
         Availability::Ejected => "ejected".into(),
         Availability::Down => "down".into(),
+        Availability::Standby => "standby".into(),
+        Availability::Outside => "outside".into(),
     }
 }
 
