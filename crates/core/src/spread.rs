@@ -146,8 +146,10 @@ impl SpreadConfig {
     /// one is well, what looks bad of the others is believed.
     pub(crate) fn soundest(&self, members: &[Candidate]) -> (usize, usize) {
         let mut counts: BTreeMap<(u32, &str), (usize, usize)> = BTreeMap::new();
+        let is_own = |member: &Candidate| Some(&member.place.zone) == self.zone.as_ref();
+        let by_zone = members.iter().any(is_own);
         for member in members.iter().filter(|member| member.is_ready) {
-            let zone = self.zone.as_ref().map_or("", |_| &member.place.zone);
+            let zone = if by_zone { &*member.place.zone } else { "" };
             let (able, ready) = counts.entry((member.place.tier, zone)).or_default();
             *able += usize::from(member.is_able);
             *ready += 1;

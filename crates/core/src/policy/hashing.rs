@@ -95,10 +95,16 @@ impl Places {
         }
     }
 
-    /// Where nearly all are out: of the candidates below their `limit`, or of all if none is, the one
+    /// Where nearly all are out: of the `wanted` candidates below their `limit`, or of all if none is, the one
     /// that scores highest for this hash, in proportion to weight (rendezvous hashing: Thaler and
     /// Ravishankar 1998). Seldom, or few candidates are left, so that looking at all is cheap.
-    fn highest(&self, view: &View<'_>, hash: u64, limit: impl Fn(usize) -> u32) -> Option<usize> {
+    fn highest(
+        &self,
+        view: &View<'_>,
+        hash: u64,
+        wanted: impl Fn(usize) -> bool,
+        limit: impl Fn(usize) -> u32,
+    ) -> Option<usize> {
         let score = |index: usize| {
             // In (0, 1].
             let uniform = ((mix(hash ^ self.names[index]) >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -107,7 +113,7 @@ impl Places {
         view.candidates
             .iter()
             .map(|&index| index as usize)
-            .filter(|&index| view.is_eligible(index))
+            .filter(|&index| wanted(index) && view.is_eligible(index))
             .map(|index| {
                 let is_below = view.backend(index).in_flight() < limit(index);
                 (is_below, score(index), index)
@@ -138,17 +144,15 @@ impl Hashing {
     }
 
     fn pick_unbounded(&self, view: &View<'_>, hash: u64) -> Option<Claim> {
-        let none = |_| u32::MAX;
         self.places
             .walk(hash, STEPS, |index| view.claim(index))
-            .or_else(|| view.claim(self.places.highest(view, hash, none)?))
+            .or_else(|| view.claim(self.places.highest(view, hash, |_| true, |_| u32::MAX)?))
     }
 
     /// The same among those of the hash's group.
     #[cold]
     fn pick_in_group(&self, view: &View<'_>, hash: u64, groups: &Groups) -> Option<Claim> {
         let group = groups.of_hash(hash);
-        let of_group = |index: &u32| groups.has(group, *index as usize);
         let limit = |bound: &LoadBound, index| bound.limit(bound.room(), index);
         let limit = |index| {
             self.bound
@@ -164,13 +168,8 @@ impl Hashing {
             })
             .or_else(|| {
                 // Seldom: the group is small beside the others.
-                let candidates: Vec<u32> =
-                    view.candidates.iter().copied().filter(of_group).collect();
-                let view = View {
-                    candidates: &candidates,
-                    ..*view
-                };
-                claim(self.places.highest(&view, hash, limit)?, u32::MAX)
+                let is_own = |index| groups.has(group, index);
+                claim(self.places.highest(view, hash, is_own, limit)?, u32::MAX)
             })?;
         if let Some(bound) = &self.bound {
             bound.refresh(view.membership, index);
@@ -201,7 +200,10 @@ impl Hashing {
             })
             .or_else(|| {
                 let highest = |index| bound.limit(room, index);
-                claim(self.places.highest(view, hash, highest)?, u32::MAX)
+                claim(
+                    self.places.highest(view, hash, |_| true, highest)?,
+                    u32::MAX,
+                )
             })?;
         bound.refresh(view.membership, index);
         Some(claim)

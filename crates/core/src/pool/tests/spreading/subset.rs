@@ -32,12 +32,13 @@ fn all_balancers_together_load_all_backends_alike_and_each_knows_few() {
             let fair = 6_000.0 * f64::from(OF) / 100.0;
             for (key, count) in loads {
                 let share = count as f64 / fair;
-                // While all are idle this one never asks those at an edge, of which it holds a part.
-                let is_less = policy == PolicyKind::LeastResponseTime && share < 1.0;
-                assert!(
-                    is_less || (share - 1.0).abs() < 0.16,
-                    "{policy}: {key} has {share}"
-                );
+                // While all are idle this one never asks those at an edge, of which it holds a part: they
+                // get less, the others up to a ninth more.
+                let is_so = match policy {
+                    PolicyKind::LeastResponseTime => share < 1.25,
+                    _ => (share - 1.0).abs() < 0.16,
+                };
+                assert!(is_so, "{policy}: {key} has {share}");
             }
         }
     }
