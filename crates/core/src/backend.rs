@@ -155,6 +155,13 @@ impl Backend {
         !self.live().gate.load().has(speaks_against)
     }
 
+    /// Whether probes of it say anything that matters: not outside of the part of the pool that this balancer
+    /// sends to, unless it is known to be down, for then it could not be taken in when it is needed.
+    pub fn is_worth_probing(&self) -> bool {
+        let gate = self.live().gate.load();
+        !gate.has(Gate::OUTSIDE) || gate.has(Gate::DOWN)
+    }
+
     /// Latency as the policies see it: decayed to `now`. `None` before the first outcome.
     pub fn latency(&self, now: Instant) -> Option<Duration> {
         self.live().latency.at(now)
