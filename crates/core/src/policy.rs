@@ -105,6 +105,10 @@ impl fmt::Display for PolicyKind {
     }
 }
 
+/// A request that failed at this many goes to one that is kept back, if there is any: a tier or a zone dies
+/// as a whole, and tries are few.
+const TRIED_ENOUGH: usize = 2;
+
 /// A policy's table.
 pub(crate) trait Policy: Send + Sync {
     /// Claims a backend. `None` if a bounded number of tries found none that may be picked.
@@ -267,6 +271,11 @@ impl Picker {
             mask,
             pick,
         };
+        if pick.tried.len() >= TRIED_ENOUGH
+            && let Some(claim) = self.fall_back(&view)
+        {
+            return Ok(claim);
+        }
         self.policy
             .pick(&view)
             .or_else(|| self.scan(&view))

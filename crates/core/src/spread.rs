@@ -12,8 +12,8 @@
 //! | [zone](zones) | one's own, as far as it bears its part | the others, likewise |
 //! | [subset](subset) | a slice of each tier | the rest of it, unless too many of the slice are out |
 //!
-//! What is kept back is still asked when a request would otherwise fail: where it has tried all that are
-//! asked, or all of those are full. What lies outside of a subset is not.
+//! What is kept back is still asked when a request would otherwise fail: where it failed at two of those that
+//! are asked, or at all, or all of them are full. What lies outside of a subset is not.
 
 use std::collections::BTreeMap;
 use std::fmt;

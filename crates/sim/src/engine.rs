@@ -78,7 +78,7 @@ impl<'s> Engine<'s> {
     ) -> Self {
         let mut chance = Random::new(seed, 4);
         let balancers: Vec<Balancer> = (0..scenario.balancers)
-            .map(|_| Balancer::new(scenario, policy, chance.next()))
+            .map(|number| Balancer::new(scenario, policy, number, chance.next()))
             .collect();
         let mut engine = Self {
             scenario,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mizan_core::{
     AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, Member, NoPick,
-    Outcome, Pick, PolicyKind, Pool, PoolConfig, ProbeResult,
+    Outcome, Pick, Place, PolicyKind, Pool, PoolConfig, ProbeResult,
 };
 
 use crate::scenario::{BackendPlan, Scenario};
@@ -32,8 +32,16 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    pub(crate) fn new(scenario: &Scenario, policy: PolicyKind, random: u64) -> Self {
-        let config = config(scenario, policy);
+    pub(crate) fn new(
+        scenario: &Scenario,
+        policy: PolicyKind,
+        own_number: usize,
+        random: u64,
+    ) -> Self {
+        let mut config = config(scenario, policy);
+        if scenario.zones > 1 {
+            config.spread.zone = Some(zone(own_number as u32 % scenario.zones));
+        }
         let keys: Vec<Arc<str>> = (0..scenario.backends.len()).map(key).collect();
         let members = scenario.backends.iter().zip(&keys).zip(0..);
         let members = members
@@ -175,8 +183,15 @@ fn member(plan: &BackendPlan, key: &Arc<str>, number: u32) -> Member {
         weight: plan.weight,
         version: Arc::from(""),
         in_flight_max: None,
-        place: Default::default(),
+        place: Place {
+            tier: plan.priority,
+            zone: zone(plan.zone),
+        },
     }
+}
+
+fn zone(number: u32) -> Arc<str> {
+    format!("zone-{number}").into()
 }
 
 fn key(number: usize) -> Arc<str> {

@@ -129,3 +129,49 @@ fn each_tier_is_sliced_by_itself() {
     world.tick();
     assert_eq!(part(&mut world, "t1"), 1.0);
 }
+
+#[test]
+fn keys_stay_where_a_balancer_that_starts_now_would_have_them() {
+    for policy in [PolicyKind::ConsistentHash, PolicyKind::Maglev] {
+        let settings = sliced(policy, 8, 2, 10);
+        let mut world = World::new(settings.clone(), members(80));
+        let place = |world: &mut World| -> Vec<String> {
+            let hashes = (0..2_000).map(crate::policy::mix);
+            let pick = |hash| world.pick_with(Some(hash), &[]).expect("somebody is there");
+            hashes
+                .map(pick)
+                .map(|claim| claim.backend().key().to_string())
+                .collect()
+        };
+        let before = place(&mut world);
+        let mut own = before.clone();
+        own.sort_unstable();
+        own.dedup();
+        let out = &own[..5];
+        out.iter()
+            .for_each(|key| (0..3).for_each(|_| world.probe(key, false)));
+        world.tick();
+        let after = place(&mut world);
+        let stayed = before
+            .iter()
+            .zip(&after)
+            .filter(|(from, _)| !out.contains(from));
+        let moved = stayed.clone().filter(|(from, to)| from != to).count();
+        assert!(
+            moved * 5 < stayed.count() * 4,
+            "{policy}: {moved} keys of those that are well moved"
+        );
+        let mut fresh = World::new(settings, members(80));
+        out.iter()
+            .for_each(|key| (0..3).for_each(|_| fresh.probe(key, false)));
+        fresh.tick();
+        fresh
+            .pool
+            .update(fresh.now, sliced(policy, 8, 2, 10), members(80));
+        assert_eq!(after, place(&mut fresh), "{policy}");
+        out.iter()
+            .for_each(|key| (0..2).for_each(|_| world.probe(key, true)));
+        world.tick();
+        assert_eq!(before, place(&mut world), "{policy}");
+    }
+}

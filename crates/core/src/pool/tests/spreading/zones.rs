@@ -132,3 +132,19 @@ fn a_request_goes_to_another_zone_rather_than_to_one_that_failed_it() {
         assert_eq!(&**claim.backend().key(), "t0b-0", "{policy}");
     }
 }
+
+#[test]
+fn a_request_that_failed_twice_at_home_goes_elsewhere() {
+    for policy in POLICIES {
+        let mut world = three_zones(policy);
+        let tried = ["t0b-0", "t0b-1"].map(|key| world.backend(key).id());
+        for n in 0..20 {
+            let own = world
+                .pick_with(Some(n), &tried[..1])
+                .expect("one's own zone");
+            assert!(own.backend().key().starts_with("t0b"), "{policy}");
+            let other = world.pick_with(Some(n), &tried).expect("another zone");
+            assert!(!other.backend().key().starts_with("t0b"), "{policy}");
+        }
+    }
+}
