@@ -14,6 +14,7 @@ mod drain;
 mod edges;
 mod explain;
 mod fallback;
+mod failover;
 mod faults;
 mod grpc;
 mod http;
