@@ -154,7 +154,7 @@ fn configured(from: &BackendEntry) -> Option<Configured> {
         version: Arc::from(table.version.as_deref().unwrap_or("")),
         in_flight_max: table.in_flight_max,
         place: Place {
-            tier: table.priority.max(u32::from(table.backup)),
+            tier: from.tier(),
             zone: Arc::from(table.zone.as_deref().unwrap_or("")),
         },
     };

@@ -114,7 +114,8 @@ fn tiers(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
             cx.error_with(&at.key("backup"), "contradiction", message, help);
         }
     }
-    let lowest = members(pool).map(tier_of).min();
+    let with_weight = pool.backends.iter().filter(|entry| entry.weight() > 0);
+    let lowest = with_weight.map(BackendEntry::tier).min();
     if lowest.is_some_and(|lowest| lowest > 0) && !cx.is_partial(at) {
         let first = tables(pool).find(|(_, backend)| backend.weight > 0);
         let message = "every backend of this pool is a backup: nothing is asked before them";
@@ -205,24 +206,8 @@ fn tables(pool: &Pool) -> impl Iterator<Item = (usize, &Backend)> {
     })
 }
 
-/// Backends that get traffic at all.
-fn members(pool: &Pool) -> impl Iterator<Item = &BackendEntry> {
-    let has_weight = |entry: &&BackendEntry| match entry {
-        BackendEntry::Address(_) => true,
-        BackendEntry::Full(backend) => backend.weight > 0,
-    };
-    pool.backends.iter().filter(has_weight)
-}
-
-fn tier_of(entry: &BackendEntry) -> u32 {
-    match entry {
-        BackendEntry::Address(_) => 0,
-        BackendEntry::Full(backend) => backend.priority.max(u32::from(backend.backup)),
-    }
-}
-
 fn has_tiers(pool: &Pool) -> bool {
-    let mut tiers = pool.backends.iter().map(tier_of);
+    let mut tiers = pool.backends.iter().map(BackendEntry::tier);
     let first = tiers.next();
     tiers.any(|tier| Some(tier) != first)
 }

@@ -156,6 +156,24 @@ pub(in super::super) enum BackendEntry {
     Full(Backend),
 }
 
+impl BackendEntry {
+    /// Its tier; the lowest is asked first.
+    pub(in super::super) fn tier(&self) -> u32 {
+        match self {
+            Self::Address(_) => 0,
+            Self::Full(backend) => backend.priority.max(u32::from(backend.backup)),
+        }
+    }
+
+    /// Its share of the traffic relative to the others'.
+    pub(in super::super) fn weight(&self) -> u32 {
+        match self {
+            Self::Address(_) => 1,
+            Self::Full(backend) => backend.weight,
+        }
+    }
+}
+
 /// A backend.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
