@@ -207,7 +207,11 @@ impl Control {
 
     /// The backend that has waited longest for a request that shows how it is, if there are requests.
     fn choose_due(&self, any: bool) {
-        let is_due = |entry: &&Entry| entry.adaptive.is_starved() && is_in_service(entry);
+        let is_asked = |entry: &Entry| {
+            let gate = entry.backend.live().gate.load();
+            entry.backend.is_usable() && !gate.has(Gate::KEPT_BACK)
+        };
+        let is_due = |entry: &&Entry| entry.adaptive.is_starved() && is_asked(entry);
         let follows = any && self.config.policy.follows_weight();
         let starved = self.entries.iter().filter(is_due).filter(|_| follows);
         let due = starved.max_by_key(|entry| entry.adaptive.silence());
