@@ -112,6 +112,7 @@ impl Live {
             nominal: copy(&self.nominal),
             in_flight_limit: copy(&self.in_flight_limit),
             level: copy(&self.level),
+            factor: copy(&self.factor),
             // What has become of requests is for the next look at traffic alone.
             cells: Cells::default(),
             peak: self.peak.copy(),

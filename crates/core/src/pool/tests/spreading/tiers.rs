@@ -355,3 +355,32 @@ fn a_reload_without_tiers_leaves_nothing_of_them() {
         );
     }
 }
+
+#[test]
+fn a_pick_between_tiers_is_explained_as_it_is_made() {
+    // Those that go in turn begin anew in an explanation while traffic is split.
+    let in_turn = [PolicyKind::RoundRobin, PolicyKind::WeightedRoundRobin];
+    for policy in POLICIES.into_iter().filter(|one| !in_turn.contains(one)) {
+        let mut world = two_tiers(policy);
+        down(&mut world, "t0", 5);
+        world.tick();
+        for n in 0..50 {
+            let pick = Pick {
+                now: world.now,
+                random: crate::policy::mix(n),
+                hash: Some(crate::policy::mix(n)),
+                tried: &[],
+            };
+            let told = world.pool.explain(&pick);
+            let claim = world.pool.pick(&pick).expect("somebody is there");
+            let key = claim.backend().key();
+            assert_eq!(told.picked.as_ref(), Ok(key), "{policy}");
+            let tier = &key[..2];
+            let passed = &told.passed_over;
+            assert!(
+                passed.iter().all(|one| one.key.starts_with(tier)),
+                "{passed:?}"
+            );
+        }
+    }
+}
