@@ -119,7 +119,8 @@ impl Pool {
                 let asked = asked(&status, &config, picked);
                 let backends = before.membership.backends.iter().zip(asked);
                 let backends: Vec<Arc<Backend>> = backends
-                    .filter_map(|(backend, asked)| asked.then(|| Arc::clone(backend)))
+                    .filter(|(_, asked)| *asked)
+                    .map(|(backend, _)| Arc::clone(backend))
                     .collect();
                 preferred(&config, &backends, pick, picked)
                     .into_iter()
