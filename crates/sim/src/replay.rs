@@ -325,6 +325,7 @@ impl World {
         let mean = Duration::from_nanos((sum / requests.len().max(1) as f64) as u64);
         let time = span + TAIL;
         Scenario {
+            zones: 1,
             name: "replay".to_owned(),
             about: format!("Recorded traffic of pool `{pool}`, played again."),
             time,
@@ -335,6 +336,8 @@ impl World {
                 .slow
                 .iter()
                 .map(|slow| BackendPlan {
+                    priority: 0,
+                    zone: 0,
                     slots: self.slots,
                     queue_max: usize::MAX,
                     speed: 1.0 / slow,
