@@ -31,6 +31,7 @@ fn members(count: usize) -> Vec<Member> {
             weight: 1 + n as u32 % 3,
             version: Arc::from(""),
             in_flight_max: None,
+            place: Default::default(),
         })
         .collect()
 }

@@ -10,6 +10,7 @@
 //! | refuses connections | out | out | **used** |
 //! | probes fail | out | **used** | **used** |
 //! | ejected | out | **used** | **used** |
+//! | others are asked before it | out | out | out |
 //!
 //! *Panic*: so few look healthy that the rest would be run over, and it is likelier that the judge is
 //! wrong than that all are broken. *Last resort*: panic, and every backend refuses: then a request
@@ -68,6 +69,10 @@ pub enum Availability {
     Ejected,
     /// Its probes fail.
     Down,
+    /// Others are asked before it: a lower tier, or a zone that is preferred.
+    Standby,
+    /// It lies outside of the part of the pool that this balancer sends to.
+    Outside,
 }
 
 /// Joins the questions. `ejected` and `refused` are what traffic says.
@@ -99,7 +104,7 @@ pub fn availability(
 impl Mode {
     /// The reasons that count in this mode.
     pub(crate) const fn mask(self) -> Gate {
-        let always = Gate::WITHDRAWN.0 | Gate::UNWEIGHTED.0 | Gate::REMOVED.0;
+        let always = Gate::NEVER.0 | Gate::KEPT_BACK.0;
         match self {
             Self::Normal => Gate(always | Gate::REFUSED.0 | Gate::EJECTED.0 | Gate::DOWN.0),
             Self::Panic => Gate(always | Gate::REFUSED.0),
@@ -135,8 +140,15 @@ impl Gate {
     /// It has a failure penalty and is on the list of those to be refreshed while that fades.
     pub(crate) const PENALISED: Self = Self(1 << 10);
 
+    /// Healthy or not, others are asked before it: see [`spread`](crate::spread).
+    pub(crate) const STANDBY: Self = Self(1 << 11);
+    /// It lies outside of the part of the pool that this balancer sends to.
+    pub(crate) const OUTSIDE: Self = Self(1 << 12);
+
     /// Reasons that the operator or the configuration gives: no mode ignores them.
-    pub(crate) const NEVER: Self = Mode::LastResort.mask();
+    pub(crate) const NEVER: Self = Self(Self::WITHDRAWN.0 | Self::UNWEIGHTED.0 | Self::REMOVED.0);
+    /// Nothing speaks against it, but it is not asked at present.
+    pub(crate) const KEPT_BACK: Self = Self(Self::STANDBY.0 | Self::OUTSIDE.0);
     /// What makes a backend look unhealthy, for the panic threshold.
     pub(crate) const UNHEALTHY: Self =
         Self(Self::DOWN.0 | Self::EJECTED.0 | Self::REFUSED.0 | Self::TRIAL.0);

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::availability::Gate;
 use crate::pool::shared::Shared;
+use crate::spread::Place;
 use crate::time::Instant;
 
 pub(crate) mod live;
@@ -53,6 +55,8 @@ pub struct Member {
     pub version: Arc<str>,
     /// Most requests in flight at a time; `None` for no limit.
     pub in_flight_max: Option<u32>,
+    /// Its tier and its zone.
+    pub place: Place,
 }
 
 /// The largest weight.
@@ -144,9 +148,18 @@ impl Backend {
         self.id
     }
 
-    /// Whether a pick may choose it now (apart from its limit of requests in flight).
+    /// Whether nothing speaks against picking it, its limit of requests in flight apart. Others may be
+    /// asked before it.
     pub fn is_usable(&self) -> bool {
-        !self.live().gate.load().has(self.shared.mask())
+        let speaks_against = self.shared.mask().without(Gate::KEPT_BACK);
+        !self.live().gate.load().has(speaks_against)
+    }
+
+    /// Whether probes of it say anything that matters: not outside of the part of the pool that this balancer
+    /// sends to, unless it is known to be down, for then it could not be taken in when it is needed.
+    pub fn is_worth_probing(&self) -> bool {
+        let gate = self.live().gate.load();
+        !gate.has(Gate::OUTSIDE) || gate.has(Gate::DOWN)
     }
 
     /// Latency as the policies see it: decayed to `now`. `None` before the first outcome.

@@ -16,6 +16,7 @@
 //! | [`ejection`] | what traffic says: failure runs, growing ejection |
 //! | [`adaptive`] | healthy or degraded: how much of its weight a backend gets |
 //! | [`mod@availability`] | who may be picked; panic |
+//! | [`spread`] | which tiers, zones and part of a pool get traffic |
 //! | [`retry`] | the retry budget |
 //! | [`drain`] | serving → draining → drained |
 
@@ -30,6 +31,7 @@ mod padded;
 pub mod policy;
 pub mod pool;
 pub mod retry;
+pub mod spread;
 pub mod time;
 
 pub use adaptive::{AdaptiveConfig, AdaptiveState};
@@ -44,4 +46,5 @@ pub use pool::{
     PoolConfig, PoolStatus, UnknownBackend,
 };
 pub use retry::{RetryBudget, RetryBudgetConfig};
+pub use spread::{Place, SpreadConfig, Subset};
 pub use time::Instant;

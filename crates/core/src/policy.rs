@@ -19,6 +19,7 @@ use crate::time::Instant;
 mod alias;
 mod bound;
 mod build;
+mod groups;
 mod hashing;
 mod least;
 mod maglev;
@@ -28,10 +29,12 @@ pub(crate) mod prequal;
 mod random;
 mod ring;
 mod round_robin;
+mod split;
 mod tree;
 mod weighted;
 
 pub(crate) use build::{Blueprint, build};
+pub(crate) use groups::Groups;
 use hashing::Places;
 pub use hashing::stable_hash;
 use prequal::Probes;
@@ -113,6 +116,10 @@ impl fmt::Display for PolicyKind {
         f.write_str(self.name())
     }
 }
+
+/// A request that failed at this many goes to one that is kept back, if there is any: a tier or a zone dies
+/// as a whole, and tries are few.
+const TRIED_ENOUGH: usize = 2;
 
 /// A policy's table.
 pub(crate) trait Policy: Send + Sync {
@@ -239,6 +246,12 @@ pub(crate) struct Picker {
     pub(crate) membership: Arc<Membership>,
     /// Members that may be picked, as indices in ascending order.
     pub(crate) candidates: Vec<u32>,
+    /// Members that are asked where no candidate is left for a request: by group, in order.
+    pub(crate) reserve: Vec<Vec<u32>>,
+    /// Whether the policy is one for each of several groups.
+    pub(crate) is_split: bool,
+    /// Whether there are members that are not asked although nothing speaks against them.
+    pub(crate) keeps_back: bool,
     pub(crate) policy: Arc<dyn Policy>,
     /// `policy.keeps_load()`, without the call.
     keeps_load: bool,
@@ -257,6 +270,9 @@ impl Picker {
             keeps_load: policy.keeps_load(),
             membership,
             candidates,
+            reserve: Vec::new(),
+            is_split: false,
+            keeps_back: false,
             policy,
             generation: 0,
             any_ready: false,
@@ -287,6 +303,11 @@ impl Picker {
             mask,
             pick,
         };
+        if pick.tried.len() >= TRIED_ENOUGH
+            && let Some(claim) = self.fall_back(&view)
+        {
+            return Ok(claim);
+        }
         self.policy
             .pick(&view)
             .or_else(|| self.scan(&view))
@@ -372,10 +393,14 @@ impl Picker {
     pub(crate) fn usual(&self, now: Instant, random: u64) -> Usual {
         const SAMPLES: usize = 8;
         let backends = &self.membership.backends;
-        let start = below(random, backends.len());
-        let count = SAMPLES.min(backends.len());
+        // Who is not asked has no load, which says nothing of what is usual.
+        let asked = Some(&self.candidates).filter(|asked| self.keeps_back && !asked.is_empty());
+        let members = asked.map_or(backends.len(), Vec::len);
+        let start = below(random, members);
+        let count = SAMPLES.min(members);
         let (mut load, mut latency, mut known) = (0.0, 0.0, 0.0f64);
-        for backend in backends.iter().cycle().skip(start).take(count) {
+        for at in (0..members).cycle().skip(start).take(count) {
+            let backend = &backends[asked.map_or(at, |asked| asked[at] as usize)];
             load += f64::from(backend.in_flight());
             if let Some(estimate) = backend.latency(now) {
                 latency += estimate.as_secs_f64();
@@ -388,19 +413,32 @@ impl Picker {
         }
     }
 
-    /// The last resort: any candidate that may be picked, from a random start; those already tried
-    /// only if there is no other.
+    /// The last resort: any candidate that may be picked, from a random start; then one that is kept back;
+    /// those already tried only if there is no other.
     fn scan(&self, view: &View<'_>) -> Option<Claim> {
-        let untried = self.scan_where(view, |index| !view.is_tried(index));
+        let untried = self
+            .scan_where(view, |index| !view.is_tried(index))
+            .or_else(|| self.fall_back(view));
         if untried.is_some() || view.pick.tried.is_empty() {
             return untried;
         }
         self.scan_where(view, |index| view.is_tried(index))
     }
 
+    fn fall_back(&self, view: &View<'_>) -> Option<Claim> {
+        self.reserve.iter().find_map(|group| {
+            let view = View {
+                candidates: group,
+                mask: view.mask.without(Gate::STANDBY),
+                ..*view
+            };
+            self.scan_where(&view, |index| !view.is_tried(index))
+        })
+    }
+
     fn scan_where(&self, view: &View<'_>, wanted: impl Fn(usize) -> bool) -> Option<Claim> {
-        let start = below(mix(view.pick.random ^ 0x5CA4), self.candidates.len());
-        let (before, from) = self.candidates.split_at(start);
+        let start = below(mix(view.pick.random ^ 0x5CA4), view.candidates.len());
+        let (before, from) = view.candidates.split_at(start);
         from.iter()
             .chain(before)
             .map(|&index| index as usize)

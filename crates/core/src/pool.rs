@@ -23,6 +23,7 @@ mod event;
 mod explain;
 mod outcome;
 pub(crate) mod shared;
+mod spread;
 mod status;
 
 use control::Control;
@@ -34,6 +35,7 @@ pub use crate::backend::{Address, Backend, Member};
 pub use crate::health::{Health, ProbeResult};
 pub use crate::policy::{LoadProbe, LoadReport, LoadSource, PolicyKind, PrequalConfig};
 pub use crate::retry::{RetryBudget, RetryBudgetConfig};
+pub use crate::spread::{Place, SpreadConfig, Subset};
 pub use claim::Claim;
 pub use event::{EjectionEnd, Event};
 pub use explain::{Explained, PassedOver, Why};
@@ -61,6 +63,8 @@ pub struct PoolConfig {
     pub ejection: EjectionConfig,
     /// How weights follow what traffic says.
     pub adaptive: AdaptiveConfig,
+    /// How traffic is spread over tiers and zones, and over which part of the pool.
+    pub spread: SpreadConfig,
     /// How many retries are allowed.
     pub retry_budget: RetryBudgetConfig,
 }
@@ -76,6 +80,7 @@ impl Default for PoolConfig {
             probed: false,
             ejection: EjectionConfig::default(),
             adaptive: AdaptiveConfig::default(),
+            spread: SpreadConfig::default(),
             retry_budget: RetryBudgetConfig::default(),
         }
     }

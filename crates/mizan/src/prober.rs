@@ -246,7 +246,8 @@ impl Prober {
             return;
         };
         let plan = plan(&followed.check);
-        let backends = followed.core.backends();
+        let mut backends = followed.core.backends();
+        backends.retain(|backend| backend.is_worth_probing());
         if backends
             .iter()
             .map(|backend| backend.id())

@@ -36,15 +36,14 @@ use backend::Backend;
 use balancer::Balancer;
 use events::{Event, Events, Next};
 use faults::{Change, time_line};
-use request::{Arrival, Requests};
+use request::Requests;
 
-pub(crate) use request::Cause;
+pub(crate) use request::{Arrival, Cause};
 
 /// Between two looks of a balancer at what is due, as in the product.
 const TICK: u64 = 20_000_000;
 
 /// A world of balancers and backends under one policy.
-#[derive(Debug)]
 pub(crate) struct Engine<'s> {
     scenario: &'s Scenario,
     now: u64,
@@ -52,7 +51,7 @@ pub(crate) struct Engine<'s> {
     network: u64,
     events: Events,
     requests: Requests,
-    arrivals: Arrivals,
+    arrivals: Box<dyn Iterator<Item = Arrival> + 's>,
     balancers: Vec<Balancer>,
     backends: Vec<Backend>,
     time_line: Vec<Change>,
@@ -67,9 +66,21 @@ pub(crate) struct Engine<'s> {
 
 impl<'s> Engine<'s> {
     pub(crate) fn new(scenario: &'s Scenario, seed: u64, policy: PolicyKind) -> Self {
+        let mut arrivals = Arrivals::new(scenario, seed);
+        let drawn = std::iter::from_fn(move || arrivals.next());
+        Self::of(scenario, seed, policy, Box::new(drawn))
+    }
+
+    /// The same with these arrivals, in the order of their times.
+    pub(crate) fn of(
+        scenario: &'s Scenario,
+        seed: u64,
+        policy: PolicyKind,
+        arrivals: Box<dyn Iterator<Item = Arrival> + 's>,
+    ) -> Self {
         let mut chance = Random::new(seed, 4);
         let balancers: Vec<Balancer> = (0..scenario.balancers)
-            .map(|_| Balancer::new(scenario, policy, chance.next()))
+            .map(|number| Balancer::new(scenario, policy, number, chance.next()))
             .collect();
         let mut engine = Self {
             scenario,
@@ -77,7 +88,7 @@ impl<'s> Engine<'s> {
             network: scenario.network.as_nanos() as u64,
             events: Events::default(),
             requests: Requests::default(),
-            arrivals: Arrivals::new(scenario, seed),
+            arrivals,
             balancers,
             backends: scenario.backends.iter().map(Backend::new).collect(),
             time_line: time_line(scenario),

@@ -12,6 +12,7 @@
 //! | `engine` | the simulation of one policy |
 //! | `record` | what is written down meanwhile |
 //! | `report` | the figures, and their writers |
+//! | `replay` | an access log, played again |
 //! | `law`, `random`, `histogram` | service times, entropy from the seed, quantiles |
 //!
 //! What the model leaves out: connections (each request makes its own try, as over HTTP/2), bodies
@@ -32,6 +33,7 @@ mod histogram;
 mod law;
 mod random;
 mod record;
+mod replay;
 mod report;
 mod scenario;
 
@@ -40,6 +42,9 @@ use std::time::Duration;
 use mizan_core::PolicyKind;
 
 pub use law::Law;
+pub use replay::{
+    BadLine, Changes, Figures, LineCounts, LogFormat, LogReader, ReplayError, ReplayReport, replay,
+};
 pub use report::{Cost, Delay, FaultSpan, Latency, Lines, PolicyReport, Report, Series};
 pub use scenario::{
     BackendPlan, Cold, Diagnostic, Failing, Fault, FaultKind, PoolPlan, ProbePlan, Rate, RetryPlan,

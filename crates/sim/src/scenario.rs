@@ -33,6 +33,8 @@ pub struct Scenario {
     pub warmup: Duration,
     /// How many balancers share the traffic evenly, each of which sees only its own, `1..=1000`.
     pub balancers: usize,
+    /// Zones, `1..=100`; the balancers are in them in turn, and prefer backends of their own. 1: they do not count.
+    pub zones: u32,
     /// Distinct keys of the requests, evenly likely; for policies that hash. At least 1.
     pub keys: u64,
     /// The backends, numbered from 0.
@@ -80,6 +82,10 @@ pub struct BackendPlan {
     pub speed: f64,
     /// Its weight in the balancers' configuration, `1..=65535`.
     pub weight: u32,
+    /// Its tier: 0 is asked first.
+    pub priority: u32,
+    /// The zone it is in, from 0.
+    pub zone: u32,
 }
 
 impl BackendPlan {

@@ -18,6 +18,8 @@ const UNLIMITED: u32 = u32::MAX;
 
 /// An account of load that is older says nothing.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
+/// Parts of a backend that a subset holds as a whole. With the largest weight and level it fits a `u32`.
+pub(crate) const FACTORS: u32 = 256;
 /// Nobody is more than this many times full.
 const UTILIZATION_MAX: f64 = 10.0;
 
@@ -27,7 +29,7 @@ const UTILIZATION_MAX: f64 = 10.0;
 pub(crate) struct Live {
     in_flight: AtomicU32,
     pub(crate) gate: AtomicGate,
-    /// Nominal weight × level, so in steps of 1/`LEVELS`.
+    /// Nominal weight × level × factor.
     weight: AtomicU32,
     /// The configured limit, or a lower one while it starts slowly.
     in_flight_max: AtomicU32,
@@ -54,6 +56,8 @@ pub(crate) struct Live {
     in_flight_limit: AtomicU32,
     /// Share of its nominal weight that it gets, `1..=LEVELS`.
     level: AtomicU32,
+    /// What part of it a subset holds, `1..=FACTORS`; 1 for all where all are held as a whole.
+    factor: AtomicU32,
     pub(crate) cells: Cells,
     /// Kept where the policy goes by it, and read by no other.
     pub(crate) peak: Peak,
@@ -82,6 +86,7 @@ impl Live {
             nominal: AtomicU32::new(0),
             in_flight_limit: AtomicU32::new(UNLIMITED),
             level: AtomicU32::new(LEVELS),
+            factor: AtomicU32::new(1),
             cells: Cells::default(),
             peak: Peak::default(),
         };
@@ -115,6 +120,7 @@ impl Live {
             nominal: copy(&self.nominal),
             in_flight_limit: copy(&self.in_flight_limit),
             level: copy(&self.level),
+            factor: copy(&self.factor),
             // What has become of requests is for the next look at traffic alone.
             cells: Cells::default(),
             peak: self.peak.copy(),
@@ -133,7 +139,7 @@ impl Live {
         self.gate.put(Gate::UNWEIGHTED, weight == 0);
     }
 
-    /// What it gets now, in units that only compare: nominal weight × level.
+    /// What it gets now, in units that only compare: nominal weight × level × factor.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::SeqCst)
     }
@@ -145,9 +151,25 @@ impl Live {
 
     /// Gives it `level` of `LEVELS` parts of its nominal weight; true if that is another share.
     pub(crate) fn set_level(&self, level: u32) -> bool {
-        let weight = self.nominal_weight() * level;
+        let before = self.level.swap(level, Ordering::SeqCst);
+        self.set_weight();
+        before != level
+    }
+
+    /// What part of it counts, `1..=FACTORS`.
+    pub(crate) fn set_factor(&self, factor: u32) {
+        self.factor.store(factor, Ordering::SeqCst);
+        self.set_weight();
+    }
+
+    pub(crate) fn factor(&self) -> u32 {
+        self.factor.load(Ordering::SeqCst)
+    }
+
+    /// Control alone changes what this is made of.
+    fn set_weight(&self) {
+        let weight = self.nominal_weight() * self.level() * self.factor();
         self.weight.store(weight, Ordering::SeqCst);
-        self.level.swap(level, Ordering::SeqCst) != level
     }
 
     pub(crate) fn level(&self) -> u32 {

@@ -12,9 +12,10 @@ use super::power_of_two::PowerOfTwo;
 use super::prequal::Prequal;
 use super::random::Random;
 use super::round_robin::Turns;
+use super::split::Split;
 use super::tree::Tree;
 use super::weighted::cycle;
-use super::{Membership, Picker, Policy, PolicyKind, below};
+use super::{Groups, Membership, Picker, Policy, PolicyKind, below, mix};
 
 /// Up to this many members, looking at all of them beats keeping a tree (measured: `benches/pick.rs`).
 pub(crate) const SCAN_MAX: usize = 16;
@@ -28,6 +29,10 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) previous: &'a Picker,
     /// [`PoolConfig::hash_load_bound`](crate::PoolConfig::hash_load_bound).
     pub(crate) hash_load_bound: Option<f64>,
+    /// How traffic is split between groups of members, if it is.
+    pub(crate) groups: Option<Groups>,
+    /// Whether the table is one group's.
+    pub(crate) is_part: bool,
     /// Whether `previous` has the same kind, bound, members and weights, so that a table which does not
     /// depend on the candidates may be kept.
     pub(crate) same: bool,
@@ -36,18 +41,39 @@ pub(crate) struct Blueprint<'a> {
 }
 
 /// Builds the table of `plan.kind`.
-pub(crate) fn build(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
+pub(crate) fn build(mut plan: Blueprint<'_>) -> Arc<dyn Policy> {
+    match plan.kind {
+        PolicyKind::ConsistentHash => hashing(plan, Places::ring),
+        PolicyKind::Maglev => hashing(plan, Places::maglev),
+        _ => match plan.groups.take() {
+            None => one(&plan),
+            Some(groups) => Arc::new(Split::new(groups, plan.candidates, |candidates| {
+                one(&Blueprint {
+                    candidates,
+                    groups: None,
+                    is_part: true,
+                    // Where turns begin anew, they do not begin with the same one again and again.
+                    seed: mix(plan.seed ^ plan.now.as_nanos()),
+                    ..plan
+                })
+            })),
+        },
+    }
+}
+
+/// A table over the candidates, of a kind that does not go by a hash.
+fn one(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
     match plan.kind {
         PolicyKind::Random => Arc::new(Random::new(&weighted_candidates(plan))),
         PolicyKind::RoundRobin => Arc::new(in_turn(plan)),
         PolicyKind::WeightedRoundRobin => Arc::new(in_weighted_turn(plan)),
         PolicyKind::LeastConnections => least(plan, Measure::Connections),
         PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
-        PolicyKind::PowerOfTwo => Arc::new(PowerOfTwo::new(&weighted_candidates(plan))),
         PolicyKind::PeakEwma => Arc::new(PeakEwma::new(&weighted_candidates(plan))),
         PolicyKind::Prequal => prequal(plan),
-        PolicyKind::ConsistentHash => hashing(plan, Places::ring),
-        PolicyKind::Maglev => hashing(plan, Places::maglev),
+        PolicyKind::PowerOfTwo | PolicyKind::ConsistentHash | PolicyKind::Maglev => {
+            Arc::new(PowerOfTwo::new(&weighted_candidates(plan)))
+        }
     }
 }
 
@@ -70,26 +96,33 @@ fn prequal(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
 }
 
 /// Places depend on the members alone, a bound on the candidates too.
-fn hashing(plan: &Blueprint<'_>, places: fn(&Membership) -> Places) -> Arc<dyn Policy> {
+fn hashing(plan: Blueprint<'_>, places: fn(&Membership) -> Places) -> Arc<dyn Policy> {
     let bound = plan
         .hash_load_bound
         .map(|c| LoadBound::new(c, plan.membership, plan.candidates));
-    let previous = &plan.previous.policy;
-    match previous.places().filter(|_| plan.same) {
-        Some(_) if bound.is_none() => Arc::clone(previous),
-        Some(same) => Arc::new(Hashing::new(Arc::clone(same), bound)),
-        None => Arc::new(Hashing::new(Arc::new(places(plan.membership)), bound)),
-    }
+    let places = match plan.previous.policy.places().filter(|_| plan.same) {
+        Some(same) => Arc::clone(same),
+        None => Arc::new(places(plan.membership)),
+    };
+    Arc::new(Hashing::new(places, bound, plan.groups))
 }
 
 fn least(plan: &Blueprint<'_>, measure: Measure) -> Arc<dyn Policy> {
-    if plan.same {
+    if plan.same && !plan.is_part && !plan.previous.is_split {
         return Arc::clone(&plan.previous.policy);
     }
-    if plan.membership.backends.len() <= SCAN_MAX {
+    let members = plan.membership.backends.len();
+    if members <= SCAN_MAX {
         return Arc::new(LeastOfAll { measure });
     }
-    Arc::new(Tree::new(measure, plan.membership, plan.now))
+    let tree = match plan.is_part {
+        false => Tree::new(measure, plan.membership, 0..members, plan.now),
+        true => {
+            let own = plan.candidates.iter().map(|&index| index as usize);
+            Tree::new(measure, plan.membership, own, plan.now)
+        }
+    };
+    Arc::new(tree)
 }
 
 fn weighted_candidates(plan: &Blueprint<'_>) -> Vec<(u32, u32)> {
@@ -105,8 +138,18 @@ fn weighted_candidates(plan: &Blueprint<'_>) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// The candidates in configured order, from the successor of the last one served.
+/// The candidates in configured order, from the successor of the last one served; where a subset holds
+/// parts of some, each as often as that says.
 fn in_turn(plan: &Blueprint<'_>) -> Turns {
+    let factor = |index: u32| plan.membership.backends[index as usize].live().factor();
+    let factors: Vec<(u32, u32)> = plan
+        .candidates
+        .iter()
+        .map(|&index| (index, factor(index)))
+        .collect();
+    if factors.iter().any(|&(_, factor)| factor != factors[0].1) {
+        return in_cycle(plan, &factors);
+    }
     let order = plan.candidates.to_vec();
     let start = match resume_at(plan) {
         Some(index) => successor(&order, index),
@@ -115,9 +158,13 @@ fn in_turn(plan: &Blueprint<'_>) -> Turns {
     Turns::new(order, start)
 }
 
-/// A smooth cycle, from where the last one served has its turn in the new one.
 fn in_weighted_turn(plan: &Blueprint<'_>) -> Turns {
-    let order = cycle(&weighted_candidates(plan));
+    in_cycle(plan, &weighted_candidates(plan))
+}
+
+/// A smooth cycle, from where the last one served has its turn in the new one.
+fn in_cycle(plan: &Blueprint<'_>, weights: &[(u32, u32)]) -> Turns {
+    let order = cycle(weights);
     let length = order.len().max(1);
     let Some(progress) = plan.previous.policy.progress() else {
         return Turns::new(order, below(plan.seed, length));

@@ -3,7 +3,8 @@
 //! Each hash has an order of its own over the backends, which is that of its [`Places`]: a
 //! [ring](super::ring) or a [table](super::maglev). It gets the first that it may have; so the hashes
 //! of one that is out spread over the rest, each stays at its second place meanwhile, and all are back
-//! with the first pick after it is. With a [bound on load](super::bound), one that has enough is passed
+//! with the first pick after it is. Where traffic is split between tiers or zones, each hash belongs to a
+//! [group](super::groups) and gets the first of that. With a [bound on load](super::bound), one that has enough is passed
 //! over as if it were out.
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::pool::Claim;
 use super::bound::LoadBound;
 use super::maglev::Maglev;
 use super::ring::Ring;
-use super::{Membership, Policy, View, mix};
+use super::{Groups, Membership, Policy, View, mix};
+use crate::availability::Gate;
 
 /// Places visited before all candidates are looked at instead: with one in two out, a pick visits two.
 pub(crate) const STEPS: usize = 48;
@@ -31,7 +33,7 @@ pub const fn stable_hash(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
-/// Which backends a hash goes to. Over all members, whoever may be picked, and of their keys and
+/// Which backends a hash goes to. Over all members of the subset, whoever may be picked, and of their keys and
 /// weights alone: every balancer has the same places, in whatever order it read its members.
 pub(crate) struct Places {
     table: Table,
@@ -65,7 +67,12 @@ impl Places {
             .collect();
         let weights: Vec<u64> = backends
             .iter()
-            .map(|backend| u64::from(backend.weight()))
+            .map(
+                |backend| match backend.live().gate.load().has(Gate::OUTSIDE) {
+                    true => 0,
+                    false => u64::from(backend.weight()),
+                },
+            )
             .collect();
         Self {
             table: table(&names, &weights),
@@ -88,10 +95,16 @@ impl Places {
         }
     }
 
-    /// Where nearly all are out: of the candidates below their `limit`, or of all if none is, the one
+    /// Where nearly all are out: of the `wanted` candidates below their `limit`, or of all if none is, the one
     /// that scores highest for this hash, in proportion to weight (rendezvous hashing: Thaler and
     /// Ravishankar 1998). Seldom, or few candidates are left, so that looking at all is cheap.
-    fn highest(&self, view: &View<'_>, hash: u64, limit: impl Fn(usize) -> u32) -> Option<usize> {
+    fn highest(
+        &self,
+        view: &View<'_>,
+        hash: u64,
+        wanted: impl Fn(usize) -> bool,
+        limit: impl Fn(usize) -> u32,
+    ) -> Option<usize> {
         let score = |index: usize| {
             // In (0, 1].
             let uniform = ((mix(hash ^ self.names[index]) >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -100,7 +113,7 @@ impl Places {
         view.candidates
             .iter()
             .map(|&index| index as usize)
-            .filter(|&index| view.is_eligible(index))
+            .filter(|&index| wanted(index) && view.is_eligible(index))
             .map(|index| {
                 let is_below = view.backend(index).in_flight() < limit(index);
                 (is_below, score(index), index)
@@ -114,17 +127,54 @@ impl Places {
 pub(crate) struct Hashing {
     places: Arc<Places>,
     bound: Option<LoadBound>,
+    groups: Option<Groups>,
 }
 
 impl Hashing {
-    pub(crate) fn new(places: Arc<Places>, bound: Option<LoadBound>) -> Self {
-        Self { places, bound }
+    pub(crate) fn new(
+        places: Arc<Places>,
+        bound: Option<LoadBound>,
+        groups: Option<Groups>,
+    ) -> Self {
+        Self {
+            places,
+            bound,
+            groups,
+        }
     }
 
     fn pick_unbounded(&self, view: &View<'_>, hash: u64) -> Option<Claim> {
         self.places
             .walk(hash, STEPS, |index| view.claim(index))
-            .or_else(|| view.claim(self.places.highest(view, hash, |_| u32::MAX)?))
+            .or_else(|| view.claim(self.places.highest(view, hash, |_| true, |_| u32::MAX)?))
+    }
+
+    /// The same among those of the hash's group.
+    #[cold]
+    fn pick_in_group(&self, view: &View<'_>, hash: u64, groups: &Groups) -> Option<Claim> {
+        let group = groups.of_hash(hash);
+        let limit = |bound: &LoadBound, index| bound.limit(bound.room(), index);
+        let limit = |index| {
+            self.bound
+                .as_ref()
+                .map_or(u32::MAX, |bound| limit(bound, index))
+        };
+        let claim = |index: usize, limit: u32| Some((view.claim_below(index, limit)?, index));
+        let (claim, index) = self
+            .places
+            .walk(hash, STEPS, |index| {
+                let is_own = groups.has(group, index);
+                is_own.then(|| claim(index, limit(index)))?
+            })
+            .or_else(|| {
+                // Seldom: the group is small beside the others.
+                let is_own = |index| groups.has(group, index);
+                claim(self.places.highest(view, hash, is_own, limit)?, u32::MAX)
+            })?;
+        if let Some(bound) = &self.bound {
+            bound.refresh(view.membership, index);
+        }
+        Some(claim)
     }
 
     /// One that fails keeps what is its own, as it would without a bound, and attracts nothing of what
@@ -150,7 +200,10 @@ impl Hashing {
             })
             .or_else(|| {
                 let highest = |index| bound.limit(room, index);
-                claim(self.places.highest(view, hash, highest)?, u32::MAX)
+                claim(
+                    self.places.highest(view, hash, |_| true, highest)?,
+                    u32::MAX,
+                )
             })?;
         bound.refresh(view.membership, index);
         Some(claim)
@@ -160,6 +213,11 @@ impl Hashing {
 impl Policy for Hashing {
     fn pick(&self, view: &View<'_>) -> Option<Claim> {
         let hash = mix(view.pick.hash.unwrap_or(view.pick.random));
+        if let Some(groups) = &self.groups
+            && let Some(claim) = self.pick_in_group(view, hash, groups)
+        {
+            return Some(claim);
+        }
         match &self.bound {
             None => self.pick_unbounded(view, hash),
             Some(bound) => self.pick_bounded(view, hash, bound),

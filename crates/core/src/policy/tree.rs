@@ -103,7 +103,13 @@ fn share(word: u64, least: u32) -> u64 {
 }
 
 impl Tree {
-    pub(crate) fn new(measure: Measure, membership: &Membership, now: Instant) -> Self {
+    /// Over the members at `indices`; of others no change must be told it.
+    pub(crate) fn new(
+        measure: Measure,
+        membership: &Membership,
+        indices: impl Iterator<Item = usize>,
+        now: Instant,
+    ) -> Self {
         let mut levels: Vec<Box<[Group]>> = Vec::new();
         let mut count = membership.backends.len();
         loop {
@@ -119,8 +125,8 @@ impl Tree {
             base: Measure::base(now),
             levels,
         };
-        for (index, backend) in membership.backends.iter().enumerate() {
-            backend.live().penalty.project(now);
+        for index in indices {
+            membership.backends[index].live().penalty.project(now);
             let leaf = tree.leaf(&figures(membership, index));
             tree.word(0, index).store(leaf, Ordering::SeqCst);
         }

@@ -207,7 +207,11 @@ impl Control {
 
     /// The backend that has waited longest for a request that shows how it is, if there are requests.
     fn choose_due(&self, any: bool) {
-        let is_due = |entry: &&Entry| entry.adaptive.is_starved() && entry.backend.is_usable();
+        let is_asked = |entry: &Entry| {
+            let gate = entry.backend.live().gate.load();
+            entry.backend.is_usable() && !gate.has(Gate::KEPT_BACK)
+        };
+        let is_due = |entry: &&Entry| entry.adaptive.is_starved() && is_asked(entry);
         let follows = any && self.config.policy.follows_weight();
         let starved = self.entries.iter().filter(is_due).filter(|_| follows);
         let due = starved.max_by_key(|entry| entry.adaptive.silence());
@@ -258,7 +262,7 @@ impl Control {
 /// Whether it gets traffic, and not only because of a panic.
 fn is_in_service(entry: &Entry) -> bool {
     let gate = entry.backend.live().gate.load();
-    !gate.has(Gate::NEVER.or(Gate::UNHEALTHY))
+    !gate.has(Gate::NEVER.or(Gate::UNHEALTHY).or(Gate::KEPT_BACK))
 }
 
 /// Requests in flight at a backend in service that is not starting, on average; `None` if there is

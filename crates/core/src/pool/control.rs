@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::availability::{Admin, Gate, Mode, Panic};
+use crate::availability::{Admin, Gate, Panic};
 use crate::backend::{Backend, Member, next_id};
 use crate::health::ProbeResult;
 use crate::policy::{Blueprint, Membership, Picker, PolicyKind, build, level_of_mean};
+use crate::spread::Spread;
 use crate::time::Instant;
 
 use super::adapt::Looks;
@@ -34,14 +35,16 @@ pub(crate) struct Control {
     /// Deadlines of entries, by backend id. Entries may have changed their mind since: one that
     /// comes early does nothing.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
-    panic: Panic,
+    pub(super) panic: Panic,
+    /// How traffic is spread over tiers, zones and a subset, where there are any.
+    pub(super) spread: Option<Spread>,
     pub(super) events: Vec<Event>,
     departed: BTreeMap<Arc<str>, Departed>,
     penalised: Vec<u64>,
     next_fade: Option<Instant>,
     pub(super) looks: Looks,
     /// What the policy in force was built for.
-    built: Option<PolicyKind>,
+    pub(super) built: Option<PolicyKind>,
     seed: u64,
 }
 
@@ -49,16 +52,6 @@ pub(crate) struct Control {
 struct Departed {
     admin: Admin,
     backend: Weak<Backend>,
-}
-
-/// Backends that people left in.
-#[derive(Clone, Copy, Default)]
-struct Census {
-    ready: usize,
-    /// Those that look healthy.
-    usable: usize,
-    /// Those that do not refuse connections.
-    accepting: usize,
 }
 
 impl Control {
@@ -71,6 +64,7 @@ impl Control {
             membership: Arc::new(Membership::new(Vec::new())),
             timers: BinaryHeap::new(),
             panic: Panic::default(),
+            spread: None,
             events: Vec::new(),
             departed: BTreeMap::new(),
             penalised: Vec::new(),
@@ -183,12 +177,14 @@ impl Control {
         let backends: Vec<BackendStatus> = self
             .entries
             .iter()
-            .map(|entry| BackendStatus::of(entry, now, mode))
+            .enumerate()
+            .map(|(index, entry)| BackendStatus::of(entry, now, mode, self.standing_reason(index)))
             .collect();
         PoolStatus {
             policy: self.config.policy,
             panic: self.panic.is_on(),
             belief: self.belief_in_panic(),
+            spread: self.spread_described(),
             mode,
             usable: census.usable,
             ready: census.ready,
@@ -283,13 +279,14 @@ impl Control {
     fn keep(&self, now: Instant, mut entry: Entry, member: &Member) -> Entry {
         if entry.backend.address() != &member.address {
             entry.retire(&self.shared);
-            let entry = Entry::new(now, self.new_backend(member), entry.admin);
+            let entry = Entry::new(now, self.new_backend(member), entry.admin, &member.place);
             return self.started_slowly(now, entry);
         }
         entry
             .backend
             .live()
             .configure(member.weight, member.in_flight_max);
+        entry.place.clone_from(&member.place);
         if entry.backend.version() != &member.version {
             entry.backend = Arc::new(Backend::relabelled(&entry.backend, &member.version));
         }
@@ -318,19 +315,23 @@ impl Control {
             backend: Arc::clone(&member.key),
         });
         let Some(gone) = self.departed.remove(&member.key) else {
-            return Entry::new(now, self.new_backend(member), Admin::Ready);
+            return Entry::new(now, self.new_backend(member), Admin::Ready, &member.place);
         };
         let revived = gone
             .backend
             .upgrade()
             .filter(|backend| backend.address() == &member.address);
         let Some(backend) = revived else {
-            return Entry::new(now, self.new_backend(member), gone.admin);
+            return Entry::new(now, self.new_backend(member), gone.admin, &member.place);
         };
         backend.live().gate.clear(Gate::REMOVED.or(Gate::PENALISED));
         backend.live().clear_runs();
         self.shared.note_penalty(&backend);
-        self.keep(now, Entry::new(now, backend, gone.admin), member)
+        self.keep(
+            now,
+            Entry::new(now, backend, gone.admin, &member.place),
+            member,
+        )
     }
 
     fn new_backend(&self, member: &Member) -> Arc<Backend> {
@@ -425,54 +426,18 @@ impl Control {
         self.next_fade = (!self.penalised.is_empty()).then(|| now + FADE_INTERVAL);
     }
 
-    fn census(&self) -> Census {
-        let mut census = Census::default();
-        for entry in &self.entries {
-            let gate = entry.backend.live().gate.load();
-            if gate.has(Gate::NEVER) {
-                continue;
-            }
-            census.ready += 1;
-            census.usable += usize::from(!gate.has(Gate::UNHEALTHY));
-            // One on trial has not answered yet: it must not end the last resort by itself.
-            census.accepting += usize::from(!gate.has(Gate::REFUSED.or(Gate::TRIAL)));
-        }
-        census
-    }
-
     pub(super) fn is_panic(&self) -> bool {
         self.panic.is_on()
-    }
-
-    fn mode(&self, census: Census) -> Mode {
-        match (self.panic.is_on(), census.accepting) {
-            (false, _) => Mode::Normal,
-            (true, 0) if census.ready > 0 => Mode::LastResort,
-            (true, _) => Mode::Panic,
-        }
     }
 
     /// Decides about panic, and puts the picker in force that follows from all gates.
     fn settle(&mut self, now: Instant) {
         let census = self.census();
-        let (usable, total) = (census.usable, census.ready);
-        if self
-            .panic
-            .observe(usable, total, self.config.panic_threshold)
-        {
-            self.events.push(if self.panic.is_on() {
-                Event::PanicEntered {
-                    usable,
-                    total,
-                    belief: self.belief(),
-                }
-            } else {
-                Event::PanicLeft { usable, total }
-            });
-        }
+        self.decide_panic(census);
         let mode = self.mode(census);
         self.shared.set_mode(mode);
         self.set_levels();
+        let groups = self.spread_out(mode);
         let candidates: Vec<u32> = self
             .entries
             .iter()
@@ -485,12 +450,15 @@ impl Control {
             self.membership.set_default_latency(level);
         }
         let previous = self.shared.picker.load_full();
-        let policy = build(&Blueprint {
+        let is_split = groups.is_some();
+        let policy = build(Blueprint {
             kind: self.config.policy,
             hash_load_bound: self.config.hash_load_bound,
             membership: &self.membership,
             candidates: &candidates,
             previous: &previous,
+            groups,
+            is_part: false,
             same: self.built == Some(self.config.policy),
             seed: self.seed,
             now,
@@ -506,7 +474,10 @@ impl Control {
         }
         let mut picker = Picker::new(Arc::clone(&self.membership), candidates, policy);
         picker.generation = previous.generation() + 1;
-        picker.any_ready = total > 0;
+        picker.any_ready = census.ready > 0;
+        picker.reserve = self.reserve(mode);
+        picker.is_split = is_split;
+        picker.keeps_back = self.spread.is_some();
         self.shared.publish(picker);
     }
 

@@ -9,6 +9,7 @@ use crate::backend::Backend;
 use crate::ejection::refusal::Refusal;
 use crate::ejection::{Ejection, EjectionCause, EjectionConfig, Ejector};
 use crate::health::{Health, HealthCheck, ProbeResult, Thresholds};
+use crate::spread::Place;
 use crate::time::Instant;
 
 use super::PoolConfig;
@@ -23,6 +24,7 @@ const SAME_RETURN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) backend: Arc<Backend>,
+    pub(crate) place: Place,
     pub(crate) admin: Admin,
     pub(crate) admin_since: Instant,
     pub(crate) health: HealthCheck,
@@ -69,13 +71,14 @@ impl<'a> Context<'a> {
 }
 
 impl Entry {
-    pub(crate) fn new(now: Instant, backend: Arc<Backend>, admin: Admin) -> Self {
+    pub(crate) fn new(now: Instant, backend: Arc<Backend>, admin: Admin, place: &Place) -> Self {
         backend
             .live()
             .gate
             .put(Gate::WITHDRAWN, admin != Admin::Ready);
         Self {
             backend,
+            place: place.clone(),
             admin,
             admin_since: now,
             health: HealthCheck::new(now),

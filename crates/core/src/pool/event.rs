@@ -102,6 +102,13 @@ pub enum Event {
         /// Why, with the figures.
         reason: String,
     },
+    /// Other tiers or zones get traffic from here on.
+    SpreadChanged {
+        /// Who gets how much, as a plain sentence.
+        to: String,
+        /// Whether traffic goes further from those that are asked first.
+        falls_back: bool,
+    },
     /// Enough look healthy again.
     PanicLeft {
         /// Backends that look healthy.
@@ -139,6 +146,10 @@ impl Event {
                 }
                 | Self::Refused { .. }
                 | Self::PanicEntered { .. }
+                | Self::SpreadChanged {
+                    falls_back: true,
+                    ..
+                }
         )
     }
 }
@@ -207,6 +218,7 @@ impl fmt::Display for Event {
                 to,
                 reason,
             } => write!(f, "backend {backend} is {to} (was {from}): {reason}"),
+            Self::SpreadChanged { to, .. } => write!(f, "traffic moved: {to}"),
             Self::PanicLeft { usable, total } => write!(
                 f,
                 "panic is over: {usable} of {total} backends look healthy"

@@ -10,12 +10,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::availability::Availability;
 use crate::backend::Member;
 use crate::policy::PolicyKind;
 use crate::retry::RetryBudget;
+use crate::spread::Place;
 
 use super::shared::work;
-use super::{Backend, Control, NoPick, Pick, Pool, PoolConfig, PoolStatus};
+use super::{Backend, BackendStatus, Control, NoPick, Pick, Pool, PoolConfig, PoolStatus};
 
 /// Most backends that are listed as passed over.
 const PASSED_OVER_MAX: usize = 32;
@@ -113,18 +115,20 @@ impl Pool {
         let passed_over = match config.policy {
             PolicyKind::ConsistentHash | PolicyKind::Maglev => {
                 let why = |key: &str| copy.why(key, pick, due);
-                preferred(
-                    &config,
-                    &before.membership.backends,
-                    pick,
-                    picked.as_ref().ok(),
-                )
-                .into_iter()
-                .map(|key| PassedOver {
-                    why: why(&key),
-                    key,
-                })
-                .collect()
+                let picked = picked.as_ref().ok();
+                let asked = asked(&status, &config, picked);
+                let backends = before.membership.backends.iter().zip(asked);
+                let backends: Vec<Arc<Backend>> = backends
+                    .filter(|(_, asked)| *asked)
+                    .map(|(backend, _)| Arc::clone(backend))
+                    .collect();
+                preferred(&config, &backends, pick, picked)
+                    .into_iter()
+                    .map(|key| PassedOver {
+                        why: why(&key),
+                        key,
+                    })
+                    .collect()
             }
             _ => Vec::new(),
         };
@@ -170,6 +174,23 @@ impl Pool {
     }
 }
 
+/// Who is asked at present, and stands in the tier and zone of `picked`: a hash has its order within those.
+fn asked(status: &PoolStatus, config: &PoolConfig, picked: Option<&Arc<str>>) -> Vec<bool> {
+    let of_key = |key: &Arc<str>| status.backends.iter().find(|one| one.key == *key);
+    let place = picked.and_then(of_key).map(|one| &one.place);
+    let is_near = |one: &BackendStatus| {
+        place.is_none_or(|place| {
+            let by_zone = config.spread.zone.is_some();
+            one.place.tier == place.tier && (!by_zone || one.place.zone == place.zone)
+        })
+    };
+    let is_asked = |one: &BackendStatus| {
+        let kept_back = [Availability::Standby, Availability::Outside];
+        !kept_back.contains(&one.availability) && is_near(one)
+    };
+    status.backends.iter().map(is_asked).collect()
+}
+
 /// Who stands before `picked` in the order of this hash: picks from a pool of the same members that nothing has
 /// happened to, each without those that were picked before.
 fn preferred(
@@ -184,6 +205,7 @@ fn preferred(
         weight: backend.weight(),
         version: Arc::clone(backend.version()),
         in_flight_max: None,
+        place: Place::default(),
     });
     let config = PoolConfig {
         policy: config.policy,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adaptive::{AdaptiveState, LEVELS};
-use crate::availability::{Admin, Availability, Mode, availability};
+use crate::availability::{Admin, Availability, Gate, Mode, availability};
 use crate::backend::Address;
 use crate::ejection::Ejection;
 use crate::health::Health;
 use crate::policy::PolicyKind;
+use crate::spread::Place;
 use crate::time::Instant;
 
 use super::entry::Entry;
@@ -22,6 +23,8 @@ pub struct PoolStatus {
     pub panic: bool,
     /// What is likelier at fault in a panic, as a plain sentence; empty without one.
     pub belief: String,
+    /// Which tiers and zones get how much, as a plain sentence; empty where there are not several.
+    pub spread: String,
     /// What exactly is ignored.
     pub mode: Mode,
     /// Backends that look healthy, of those that people left in.
@@ -45,6 +48,8 @@ pub struct BackendStatus {
     pub address: Address,
     /// What runs there; empty if not said.
     pub version: Arc<str>,
+    /// Its tier and its zone.
+    pub place: Place,
     /// Its share of traffic as configured.
     pub weight: u32,
     /// What traffic says of it.
@@ -61,7 +66,8 @@ pub struct BackendStatus {
     pub ejection: Ejection,
     /// Whether it refuses connections.
     pub refused: bool,
-    /// Whether a pick may choose it, limits of requests in flight apart.
+    /// Whether nothing speaks against picking it, limits of requests in flight apart. Others may be asked
+    /// before it.
     pub usable: bool,
     /// What all that comes to.
     pub availability: Availability,
@@ -78,7 +84,8 @@ pub struct BackendStatus {
 }
 
 impl BackendStatus {
-    pub(crate) fn of(entry: &Entry, now: Instant, mode: Mode) -> Self {
+    /// `standing` is what its place among the others leads to, as a sentence.
+    pub(crate) fn of(entry: &Entry, now: Instant, mode: Mode, standing: String) -> Self {
         let backend = &entry.backend;
         let live = backend.live();
         let refused = entry.refusal.is_refused();
@@ -89,12 +96,15 @@ impl BackendStatus {
             refused,
             mode,
         );
+        let joined = with_standing(joined, live.gate.load());
         let (reason, since) = explain(entry, now, joined);
+        let reason = if reason.is_empty() { standing } else { reason };
         Self {
             key: Arc::clone(backend.key()),
             id: backend.id(),
             address: backend.address().clone(),
             version: Arc::clone(backend.version()),
+            place: entry.place.clone(),
             weight: backend.weight(),
             state: match entry.ejector.is_ejected() {
                 true => AdaptiveState::Unhealthy,
@@ -114,6 +124,15 @@ impl BackendStatus {
             reason,
             since,
         }
+    }
+}
+
+/// Of one that nothing speaks against, whether it is asked.
+fn with_standing(joined: Availability, gate: Gate) -> Availability {
+    match joined {
+        Availability::Usable if gate.has(Gate::OUTSIDE) => Availability::Outside,
+        Availability::Usable if gate.has(Gate::STANDBY) => Availability::Standby,
+        other => other,
     }
 }
 

@@ -13,6 +13,7 @@ mod prequal;
 mod probing;
 mod refusing;
 mod simulated;
+mod spreading;
 mod stress;
 mod support;
 mod waiting;

@@ -108,6 +108,8 @@ pub struct PoolAsked {
     pub name: String,
     /// Whether it was asked for, in place of the one that the route gives.
     pub instead: bool,
+    /// Pools of the route that have nobody to give, and that it stands in for.
+    pub stands_in_for: Vec<String>,
     /// How it balances.
     pub policy: String,
     /// Whether health is ignored, because too few backends look healthy.

@@ -97,6 +97,8 @@ pub struct PoolSummary {
     pub total: usize,
     /// What is likelier at fault in a panic, as a sentence; empty without one.
     pub belief: String,
+    /// Which tiers and zones get how much, as a sentence; empty where there are not several.
+    pub spread: String,
     /// Requests that its backends hold.
     pub in_flight: u64,
 }
@@ -147,14 +149,19 @@ pub struct BackendView {
     pub weight: u32,
     /// The part of that which it gets, `0.0` to `1.0`.
     pub weight_share: f64,
+    /// Its tier: those with the lowest number are asked first.
+    pub priority: u32,
+    /// The zone it is in; empty if not said.
+    pub zone: String,
     /// What traffic says of it: `healthy`, `degraded` or `unhealthy`.
     pub traffic: String,
     /// How well it serves, `0.0` to `1.0`.
     pub score: f64,
-    /// Whether it may get new requests.
+    /// Whether nothing speaks against new requests for it; `standby` and `outside` ones are usable, too.
     pub usable: bool,
     /// One word for all of it: `usable`, `panic` (used although it does not look healthy), `drain`,
-    /// `maintenance`, `refused`, `ejected` or `down`.
+    /// `maintenance`, `refused`, `ejected`, `down`, `standby` (others are asked before it) or `outside` (of the
+    /// part of the pool that this balancer sends to).
     pub state: String,
     /// Why, as a sentence; empty if there is nothing to say.
     pub reason: String,

@@ -1,11 +1,14 @@
 //! `mizan simulate`.
 
+mod replay;
+
 use super::output::{self, Exit};
 use crate::clock;
 use clap::Args;
 use mizan_core::PolicyKind;
 use mizan_core::time::Instant;
 use mizan_sim::{Options, Report, Scenario, ShippedScenario, run, shipped};
+use replay::Replay;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,13 +21,17 @@ Examples:
   mizan simulate all --html report/   every scenario, a page with plots each
   mizan simulate mine.toml --policy power_of_two --policy least_connections
   mizan simulate s04 --seed 7 --json  the same figures for a program
+  mizan simulate --replay access.log  recorded traffic, played again
+  mizan simulate --replay access.log --backends 5 --slow 10.0.0.1:80=3
 
 The same scenario, seed and policies give the same figures.
-What may stand in a scenario is in docs/scenarios.md.
+What may stand in a scenario is in docs/scenarios.md; what a replay can tell,
+and what not, in docs/replay.md.
 
 Exit status:
   0  played
-  2  usage, a scenario is refused, or the output cannot be written")]
+  2  usage, a scenario is refused, a log has nothing to play, or the output
+     cannot be written")]
 pub(super) struct Simulate {
     /// A file, the name of a scenario that comes along or its beginning, or `all`. None: lists them.
     scenarios: Vec<String>,
@@ -43,11 +50,13 @@ pub(super) struct Simulate {
     /// Prints the reports as JSON: a list, one for each scenario.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    replay: Replay,
 }
 
 impl Simulate {
     pub(super) fn run(&self) -> Exit {
-        if self.scenarios.is_empty() {
+        if self.scenarios.is_empty() && !self.replay.is_asked() {
             return output::out(&list(), Exit::Done);
         }
         match self.play() {
@@ -60,6 +69,9 @@ impl Simulate {
     }
 
     fn play(&self) -> Result<Exit, String> {
+        if self.replay.is_asked() {
+            return self.play_log();
+        }
         let options = Options {
             seed: self.seed,
             policies: self.policies()?,
@@ -70,10 +82,6 @@ impl Simulate {
         // All are read before the first is played, which may take its time.
         let scenarios = self.scenarios.iter().map(|name| found(name));
         let scenarios: Vec<_> = scenarios.collect::<Result<Vec<_>, _>>()?.concat();
-        if let Some(folder) = &self.html {
-            std::fs::create_dir_all(folder)
-                .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        }
         let mut reports = Vec::new();
         for scenario in &scenarios {
             let report = run(scenario, &options);
@@ -87,6 +95,20 @@ impl Simulate {
         Ok(match self.json {
             true => output::json(&reports, Exit::Done),
             false => Exit::Done,
+        })
+    }
+
+    fn play_log(&self) -> Result<Exit, String> {
+        if !self.scenarios.is_empty() || self.seconds.is_some() {
+            return Err("--replay plays a log: it takes no scenario and no --seconds".into());
+        }
+        let report = self.replay.play(self.policies()?, self.seed)?;
+        if let Some(folder) = &self.html {
+            write_page(folder, "replay", &report.to_html())?;
+        }
+        Ok(match self.json {
+            true => output::json(&report, Exit::Done),
+            false => output::out(&report.to_text(), Exit::Done),
         })
     }
 
@@ -107,15 +129,21 @@ impl Simulate {
     }
 
     fn write_page(&self, report: &Report) -> Result<(), String> {
-        let Some(folder) = &self.html else {
-            return Ok(());
-        };
-        let path = folder.join(format!("{}.html", report.scenario));
-        std::fs::write(&path, report.to_html())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        output::err(&format!("wrote {}", path.display()));
-        Ok(())
+        match &self.html {
+            Some(folder) => write_page(folder, &report.scenario, &report.to_html()),
+            None => Ok(()),
+        }
     }
+}
+
+fn write_page(folder: &Path, name: &str, page: &str) -> Result<(), String> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let path = folder.join(format!("{name}.html"));
+    std::fs::write(&path, page)
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    output::err(&format!("wrote {}", path.display()));
+    Ok(())
 }
 
 /// The scenarios that come along, with what each is about.

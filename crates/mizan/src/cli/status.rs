@@ -123,12 +123,32 @@ fn pool(pool: &PoolView) -> String {
     for version in &pool.versions {
         text += &traffic(version);
     }
+    if !summary.spread.is_empty() {
+        text += &format!("  {}\n", summary.spread);
+    }
     let mut shown: Vec<&BackendView> = pool.backends.iter().collect();
     if shown.len() > BACKENDS_SHOWN {
-        shown.sort_by_key(|backend| backend.state == "usable" && backend.reason.is_empty());
+        shown.sort_by_key(|backend| match &*backend.state {
+            "outside" => 2,
+            "standby" => 1,
+            "usable" if backend.reason.is_empty() => 1,
+            _ => 0,
+        });
     }
     let hidden = shown.len().saturating_sub(BACKENDS_SHOWN);
-    let mut rows = vec![row([
+    shown.truncate(BACKENDS_SHOWN);
+    text += &table("  ", &rows(&shown));
+    if hidden > 0 {
+        text += &format!("\n  and {hidden} more; --json shows all");
+    }
+    text
+}
+
+/// Tier and zone have columns where there are any.
+fn rows(backends: &[&BackendView]) -> Vec<Vec<String>> {
+    let tiers = backends.iter().any(|backend| backend.priority > 0);
+    let zones = backends.iter().any(|backend| !backend.zone.is_empty());
+    let header = row([
         "BACKEND",
         "VERSION",
         "STATE",
@@ -137,13 +157,24 @@ fn pool(pool: &PoolView) -> String {
         "FAILURES",
         "LATENCY",
         "WHY",
-    ])];
-    rows.extend(shown.into_iter().take(BACKENDS_SHOWN).map(backend));
-    text += &table("  ", &rows);
-    if hidden > 0 {
-        text += &format!("\n  and {hidden} more; --json shows all");
-    }
-    text
+    ]);
+    let whole = |mut cells: Vec<String>, tier: &str, zone: &str| {
+        let columns = [(tiers, tier), (zones, zone)];
+        let columns = columns.into_iter().filter(|(is_there, _)| *is_there);
+        cells.splice(2..2, columns.map(|(_, cell)| cell.to_owned()));
+        cells
+    };
+    let zone = |backend: &BackendView| match &*backend.zone {
+        "" => "-".to_owned(),
+        zone => zone.to_owned(),
+    };
+    let rows = backends.iter().map(|view| {
+        let tier = view.priority.to_string();
+        whole(backend(view), &tier, &zone(view))
+    });
+    std::iter::once(whole(header, "TIER", "ZONE"))
+        .chain(rows)
+        .collect()
 }
 
 fn traffic(version: &VersionView) -> String {

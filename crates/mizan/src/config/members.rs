@@ -108,6 +108,7 @@ mod tests {
             weight: 3,
             version: Arc::from("v2"),
             in_flight_max: None,
+            place: Default::default(),
         }
     }
 

@@ -5,6 +5,7 @@ mod listener;
 mod pool;
 mod route;
 mod seen;
+mod spread;
 mod tcp;
 mod tls;
 mod udp;
@@ -29,6 +30,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     own_addresses(cx, file);
     listener::check(cx, file);
     pool::check(cx, file);
+    spread::check(cx, file);
     tcp::check(cx, file);
     udp::check(cx, file);
     route::check(cx, file);

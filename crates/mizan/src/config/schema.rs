@@ -5,12 +5,14 @@
 
 mod http2;
 mod listener;
+mod node;
 mod pool;
 mod route;
 mod tls;
 
 pub(super) use http2::PoolHttp2;
 pub(super) use listener::{Listener, ListenerKind};
+pub(super) use node::Node;
 pub(super) use pool::{
     Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Protocol, ProxyVersion, Retry,
     Statuses,
@@ -45,6 +47,8 @@ pub(super) struct File {
     /// Worker threads; unset: one a core. Read at start only.
     #[schemars(range(min = 1, max = 1024))]
     pub(super) workers: Option<u16>,
+    /// Where this balancer stands among others, for pools with zones or a subset.
+    pub(super) node: Node,
     /// The admin API.
     pub(super) admin: Admin,
     /// The listener of `/livez` and `/readyz`.

@@ -21,12 +21,13 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// Words that other proxies use for a key of this file format.
-const MEANT: [(&str, &str); 55] = [
+const MEANT: [(&str, &str); 60] = [
     ("addr", "address"),
     ("addr", "bind"),
     ("address", "bind"),
     ("addresses", "backends"),
     ("algorithm", "policy"),
+    ("availability_zone", "zone"),
     ("balance", "policy"),
     ("cluster", "pool"),
     ("connect_timeout", "connect"),
@@ -51,6 +52,7 @@ const MEANT: [(&str, &str); 55] = [
     ("idle_timeout", "idle"),
     ("lb_policy", "policy"),
     ("listen", "bind"),
+    ("locality", "zone"),
     ("max_body", "body_max"),
     ("max_body_size", "body_max"),
     ("max_conns", "connections_max"),
@@ -65,14 +67,17 @@ const MEANT: [(&str, &str); 55] = [
     ("members", "backends"),
     ("methods", "method"),
     ("outlier_detection", "ejection"),
+    ("overprovisioning_factor", "overprovisioning"),
     ("port", "bind"),
     ("proxy_pass", "pool"),
     ("retries", "retry"),
     ("servers", "backends"),
     ("service", "pool"),
+    ("standby", "backup"),
     ("strategy", "policy"),
     ("target", "pool"),
     ("targets", "backends"),
+    ("tier", "priority"),
     ("unhealthy_threshold", "fall"),
     ("upstream", "pool"),
     ("upstreams", "backends"),

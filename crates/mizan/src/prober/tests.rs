@@ -7,6 +7,7 @@ use crate::snapshot::{
 };
 use mizan_core::backend::Member;
 use mizan_core::pool::{Health, PoolConfig};
+use mizan_core::spread::{SpreadConfig, Subset};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,6 +50,7 @@ fn member(address: Address) -> Member {
         weight: 1,
         version: "".into(),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 
@@ -432,6 +434,44 @@ async fn members_that_come_and_go_are_followed_within_one_snapshot() {
     let gone = first_count.load(Ordering::SeqCst);
     until(|| second_count.load(Ordering::SeqCst) > before + 30).await;
     assert_eq!(first_count.load(Ordering::SeqCst), gone);
+}
+
+#[tokio::test]
+async fn only_the_part_of_a_pool_that_gets_traffic_is_probed() {
+    let (mut addresses, mut counts) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (address, count) = backend().await;
+        addresses.push(address);
+        counts.push(count);
+    }
+    let core = core(&addresses);
+    let config = PoolConfig {
+        probed: true,
+        rise: 1,
+        fall: 1,
+        spread: SpreadConfig {
+            subset: Some(Subset {
+                size: 2,
+                index: 0,
+                of: 2,
+            }),
+            ..SpreadConfig::default()
+        },
+        ..PoolConfig::default()
+    };
+    let members = addresses.iter().cloned().map(member).collect();
+    core.update(clock::now(), config, members);
+    let inside: Vec<bool> = core
+        .backends()
+        .iter()
+        .map(|backend| backend.is_worth_probing())
+        .collect();
+    assert_eq!(inside.iter().filter(|&&inside| inside).count(), 2);
+    let _world = World::start(core, Some(check(http("/"))));
+    let probed = |at: usize| counts[at].load(Ordering::SeqCst);
+    // Three rounds of those inside: the others would have had one.
+    until(|| (0..4).all(|at| !inside[at] || probed(at) >= 3)).await;
+    assert!((0..4).all(|at| inside[at] || probed(at) == 0));
 }
 
 #[tokio::test]

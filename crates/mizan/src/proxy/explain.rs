@@ -85,10 +85,11 @@ fn judge<'s>(
 ) {
     let mut plan = Plan::new(Vec::new());
     let decision = plan::judge(&asked.head, sender, snapshot, Vec::new, &mut plan);
-    let (route, pool) = match decision {
-        Decision::Forward(route, pool) => (Some(route), Some(instead.unwrap_or(pool))),
+    let (route, decided) = match decision {
+        Decision::Forward(route, pool) => (Some(route), Some(pool)),
         Decision::Answer(route, _) => (route, None),
     };
+    let pool = decided.map(|pool| instead.unwrap_or(pool));
     explained.route = route;
     let mut lines = Lines::new();
     if let Ok(Some(head)) = request::parse(&asked.head, &mut lines, plan::limits(sender.listener)) {
@@ -108,31 +109,28 @@ fn judge<'s>(
             explained.near = snapshot.routes.near(&sender.listener.name, &view);
         }
         if let (Some(route), Some(pool)) = (route, pool) {
-            let instead = instead.is_some();
-            let hash = match instead {
-                true => pool
-                    .hash_key
-                    .as_ref()
-                    .and_then(|key| plan::hash_of(key, &view)),
-                false => plan.hash,
-            };
-            explained.picked = Some(Picked {
+            let ask = |pool: &'s Arc<Pool>| Picked {
                 pool,
-                instead,
+                instead: instead.is_some(),
+                stands_in_for: Vec::new(),
                 split: split(route),
                 target: target(&plan),
                 key: pool.hash_key.as_ref(),
                 value: pool.hash_key.as_ref().and_then(|key| value(key, &view)),
-                hash,
+                hash: hash(pool, instead.is_some(), (&plan, decided), &view),
                 seed: asked.seed,
                 pick: pool.core.explain(&Pick {
                     now,
                     random: asked.seed,
-                    hash,
+                    hash: hash(pool, instead.is_some(), (&plan, decided), &view),
                     tried: &[],
                     worker: 0,
                 }),
                 waiting: pool.waiters.count(),
+            };
+            explained.picked = Some(match instead {
+                Some(_) => ask(pool),
+                None => first_with_somebody(pool, route.action.fallback(), ask),
             });
         }
     }
@@ -143,6 +141,40 @@ fn judge<'s>(
         }
         (Decision::Forward(..), None) => None,
     };
+}
+
+/// As a request goes on: to the next pool where those before have nobody.
+fn first_with_somebody<'s>(
+    pool: &'s Arc<Pool>,
+    fallback: &'s [Arc<Pool>],
+    ask: impl Fn(&'s Arc<Pool>) -> Picked<'s>,
+) -> Picked<'s> {
+    let mut picked = ask(pool);
+    let mut before = Vec::new();
+    for next in fallback {
+        if refusal(&picked) != Some(Reason::NoBackend) {
+            break;
+        }
+        before.push(Arc::clone(&picked.pool.name));
+        picked = ask(next);
+    }
+    picked.stands_in_for = before;
+    picked
+}
+
+/// What places the request in `pool`: as it was planned, where that is by the same key.
+fn hash(
+    pool: &Pool,
+    is_asked_for: bool,
+    (plan, decided): (&Plan, Option<&Arc<Pool>>),
+    view: &View<'_, '_, '_>,
+) -> Option<u64> {
+    let key = pool.hash_key.as_ref()?;
+    if is_asked_for {
+        return plan::hash_of(key, view);
+    }
+    let is_same = decided.is_some_and(|decided| decided.hash_key.as_ref() == Some(key));
+    plan.hash.filter(|_| is_same)
 }
 
 fn seen(view: &View<'_, '_, '_>) -> Seen {

@@ -18,7 +18,8 @@ use crate::clock;
 use crate::h1::Framing;
 use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
-use crate::telemetry::cause::{Cause, RetryCause};
+
+use crate::telemetry::cause::Cause;
 use mizan_core::backend::Backend;
 use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
 use mizan_core::time::Instant;
@@ -39,6 +40,34 @@ pub(super) struct Request<'s> {
     pub(super) route: &'s Arc<Route>,
     pub(super) pool: &'s Arc<Pool>,
     pub(super) deadlines: Deadlines,
+    /// What places it within its pool.
+    hash: Option<u64>,
+}
+
+impl<'s> Request<'s> {
+    /// The same for `pool`, which stands in for the one before. It ends when it would have ended there.
+    fn fall_back(&mut self, pool: &'s Arc<Pool>, down: &Downstream) {
+        let end = self.deadlines.request_ms;
+        self.deadlines = Deadlines::new(down, pool, &self.route.timeouts, self.plan);
+        self.deadlines.request_ms = self.deadlines.request_ms.min(end);
+        if pool.hash_key != self.pool.hash_key {
+            self.hash = None;
+        }
+        self.pool = pool;
+    }
+}
+
+/// What failed, if a pool had nobody to give: then another may stand in for it. Where a try before was delivered, the last
+/// was safe, and so is the next.
+fn nobody_there(reason: Reason) -> Option<Failed> {
+    let is_unmet = matches!(
+        reason.unreached()?,
+        Cause::NoBackend | Cause::ConnectRefused | Cause::ConnectTimeout | Cause::TlsFailed
+    );
+    is_unmet.then_some(Failed {
+        undelivered: true,
+        ..Failed::delivered(reason)
+    })
 }
 
 /// Backends that were tried.
@@ -109,22 +138,37 @@ pub(super) async fn forward<'s>(
     outcome: &mut Record<'s>,
 ) -> After {
     let deadlines = Deadlines::new(down, pool, &route.timeouts, plan);
-    let request = Request {
+    let mut request = Request {
         worker,
         in_force,
         plan,
         route,
         pool,
         deadlines,
+        hash: plan.hash,
     };
     (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
     let content_max = plan::body_bytes_max(route, &down.listener);
     let mut upload = Upload::new(plan, down, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
-    let result = match upload.begin(down) {
-        Ok(()) => tries(down, &request, &mut upload, outcome).await,
+    let mut result = match upload.begin(down) {
+        Ok(()) => tries(down, &request, &mut upload, (outcome, None)).await,
         Err(reason) => Err(reason),
     };
+    for next in route.action.fallback() {
+        // A split's other parts may stand in for one of them.
+        if Arc::ptr_eq(next, pool) {
+            continue;
+        }
+        let Some(failed) = result.as_ref().err().copied().and_then(nobody_there) else {
+            break;
+        };
+        request.fall_back(next, down);
+        outcome.pool = Some(&**next);
+        upload.rewind();
+        result = tries(down, &request, &mut upload, (outcome, Some(failed))).await;
+    }
+    let pool = request.pool;
     outcome.bytes_in += upload.read;
     match result {
         Ok(after) => {
@@ -138,7 +182,7 @@ pub(super) async fn forward<'s>(
             if outcome.tries == 0 {
                 outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
             }
-            if let Some(cause) = unreached(reason) {
+            if let Some(cause) = reason.unreached() {
                 in_force.series.pool(outcome.place).unreached(cause);
             }
             let keep = upload.is_read() && answer::keeps_after_failure(plan, reason);
@@ -153,11 +197,11 @@ async fn tries<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
     upload: &mut Upload,
-    outcome: &mut Record<'s>,
+    (outcome, mut last): (&mut Record<'s>, Option<Failed>),
 ) -> Result<After, Reason> {
     let pool = request.pool;
     let mut tried = Tried::default();
-    let mut last: Option<Failed> = None;
+    let before = outcome.tries;
     pool.core.retry_budget().deposit(request.worker.index);
     let tries_max = (pool.retry.tries_max as usize).min(TRIES_MAX);
     loop {
@@ -192,11 +236,11 @@ async fn tries<'s>(
                 .in_force
                 .series
                 .place(Some(request.route.index), Some(pool), backend.version());
-        let may_retry = outcome.tries < tries_max as u32;
+        let may_retry = outcome.tries - before < tries_max as u32;
         let picked = (held, started);
         match one_try(down, request, upload, picked, (outcome, may_retry)).await {
             Ok(after) => {
-                if let Some(cause) = last.and_then(|failed| unreached(failed.reason)) {
+                if let Some(cause) = last.and_then(|failed| failed.reason.unreached()) {
                     request.in_force.series.pool(outcome.place).rescued(cause);
                 }
                 return Ok(after);
@@ -209,10 +253,10 @@ async fn tries<'s>(
                     .in_force
                     .series
                     .pool(outcome.place)
-                    .retried(retry_cause(failed.reason));
+                    .retried(failed.reason.retry_cause());
                 upload.rewind();
                 last = Some(failed);
-                back_off(pool, outcome.tries).await;
+                back_off(pool, outcome.tries - before).await;
             }
         }
     }
@@ -432,7 +476,7 @@ async fn pick<'s>(
         let claim = pool.core.pick(&Pick {
             now,
             random: clock::random(),
-            hash: request.plan.hash,
+            hash: request.hash,
             tried,
             worker: request.worker.index,
         })?;
@@ -545,39 +589,4 @@ pub(super) async fn back_off(pool: &Pool, tries: u32) {
     let most = (pool.retry.backoff * 2u32.saturating_pow(tries - 2)).min(pool.retry.backoff_max);
     let part = (clock::random() >> 11) as f64 / (1u64 << 53) as f64;
     tokio::time::sleep(most.mul_f64(part)).await;
-}
-
-pub(super) fn unreached(reason: Reason) -> Option<Cause> {
-    match reason {
-        Reason::NoBackend => Some(Cause::NoBackend),
-        Reason::QueueFull | Reason::QueueTimeout => Some(Cause::QueueFull),
-        Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
-            Some(Cause::ConnectRefused)
-        }
-        Reason::ConnectTimeout => Some(Cause::ConnectTimeout),
-        Reason::TlsFailed => Some(Cause::TlsFailed),
-        Reason::Reset => Some(Cause::ResetBeforeResponse),
-        Reason::PoolReuse => Some(Cause::PoolReuse),
-        Reason::DrainCut => Some(Cause::DrainCut),
-        Reason::Shutdown => Some(Cause::Shutdown),
-        _ => None,
-    }
-}
-
-pub(super) fn retry_cause(reason: Reason) -> RetryCause {
-    match reason {
-        Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
-            RetryCause::ConnectRefused
-        }
-        Reason::ConnectTimeout => RetryCause::ConnectTimeout,
-        Reason::TlsFailed => RetryCause::TlsFailed,
-        Reason::PoolReuse => RetryCause::PoolReuse,
-        Reason::ResponseTimeout => RetryCause::Timeout,
-        Reason::RetryStatus(_) => RetryCause::Status,
-        Reason::BadResponse(_)
-        | Reason::WrongProtocol
-        | Reason::BadResponseChunk(_)
-        | Reason::BadInterim => RetryCause::BadResponse,
-        _ => RetryCause::ResetBeforeResponse,
-    }
 }

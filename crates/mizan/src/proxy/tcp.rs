@@ -180,7 +180,7 @@ async fn hand_through<'s>(
             // Every backend was known to refuse connections, and still does: that is no backend, not a bad one.
             let nobody = all_refuse && reason == Reason::ConnectRefused;
             let reason = if nobody { Reason::NoBackend } else { reason };
-            if let Some(cause) = forward::unreached(reason) {
+            if let Some(cause) = reason.unreached() {
                 in_force.series.pool(outcome.place).unreached(cause);
             }
             return Err(reason);
@@ -221,7 +221,7 @@ async fn reach<'s>(
                 let connect = clock::now().saturating_since(started);
                 outcome.upstream = Some(connect);
                 series.pool(outcome.place).latency.record(connect);
-                if let Some(cause) = last.and_then(forward::unreached) {
+                if let Some(cause) = last.and_then(Reason::unreached) {
                     series.pool(outcome.place).rescued(cause);
                 }
                 return Ok(Reached {
@@ -243,9 +243,7 @@ async fn reach<'s>(
         if outcome.tries >= tries_max {
             return Err(reason);
         }
-        series
-            .pool(outcome.place)
-            .retried(forward::retry_cause(reason));
+        series.pool(outcome.place).retried(reason.retry_cause());
         last = Some(reason);
         drop(held);
         forward::back_off(pool, outcome.tries).await;
@@ -385,7 +383,7 @@ async fn move_bytes(
     };
     if let Outcome::Failure(_) = observed {
         connecting.worker.upstreams.failed(pool, backend);
-        if let Some(cause) = forward::unreached(Reason::Reset) {
+        if let Some(cause) = Reason::Reset.unreached() {
             let cells = connecting.in_force.series.pool(outcome.place);
             cells.unreached(cause);
         }

@@ -100,6 +100,8 @@ pub struct Picked<'s> {
     pub pool: &'s Arc<Pool>,
     /// Whether another pool was asked about than the route gives.
     pub instead: bool,
+    /// Pools before it that have nobody to give.
+    pub stands_in_for: Vec<Arc<str>>,
     /// Shares of the route's split, in percent; empty if there is one pool.
     pub split: Vec<(Arc<str>, f64)>,
     /// Target and query as the backend gets them.

@@ -120,6 +120,16 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Pools that stand in for the chosen one, in this order.
+    pub fn fallback(&self) -> &[Arc<Pool>] {
+        match self {
+            Self::Forward(split) => &split.fallback,
+            Self::Redirect { .. } | Self::Respond { .. } => &[],
+        }
+    }
+}
+
 /// A weighted split over pools; one pool is a split of one.
 #[derive(Debug)]
 pub struct Split {
@@ -127,6 +137,8 @@ pub struct Split {
     pub pools: Vec<(Arc<Pool>, u64)>,
     /// Makes the split stable: the same key goes to the same pool. `None`: at random.
     pub key: Option<HashKey>,
+    /// Pools that stand in for the chosen one, in this order.
+    pub fallback: Vec<Arc<Pool>>,
 }
 
 impl Split {

@@ -134,6 +134,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
                 weight: 1,
                 version: (*version).into(),
                 in_flight_max: None,
+                place: Default::default(),
             }
         })
         .collect();
@@ -206,6 +207,7 @@ fn route(name: &str, index: usize, pools: Vec<Arc<Pool>>) -> Route {
     } else {
         let weighted = pools.into_iter().zip(1..).collect();
         Action::Forward(Split {
+            fallback: Vec::new(),
             pools: weighted,
             key: None,
         })

@@ -179,6 +179,8 @@ mod tests {
     use std::time::Duration;
 
     const PLAN: BackendPlan = BackendPlan {
+        priority: 0,
+        zone: 0,
         slots: 1,
         queue_max: 10,
         speed: 2.0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mizan_core::{
     AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, LoadSource, Member,
-    NoPick, Outcome, Pick, PolicyKind, Pool, PoolConfig, PrequalConfig, ProbeResult,
+    NoPick, Outcome, Pick, Place, PolicyKind, Pool, PoolConfig, PrequalConfig, ProbeResult,
 };
 
 use crate::scenario::{BackendPlan, Scenario};
@@ -35,8 +35,16 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    pub(crate) fn new(scenario: &Scenario, policy: PolicyKind, random: u64) -> Self {
-        let config = config(scenario, policy);
+    pub(crate) fn new(
+        scenario: &Scenario,
+        policy: PolicyKind,
+        own_number: usize,
+        random: u64,
+    ) -> Self {
+        let mut config = config(scenario, policy);
+        if scenario.zones > 1 {
+            config.spread.zone = Some(zone(own_number as u32 % scenario.zones));
+        }
         let keys: Vec<Arc<str>> = (0..scenario.backends.len()).map(key).collect();
         let members = scenario.backends.iter().zip(&keys).zip(0..);
         let members = members
@@ -205,7 +213,15 @@ fn member(plan: &BackendPlan, key: &Arc<str>, number: u32) -> Member {
         weight: plan.weight,
         version: Arc::from(""),
         in_flight_max: None,
+        place: Place {
+            tier: plan.priority,
+            zone: zone(plan.zone),
+        },
     }
+}
+
+fn zone(number: u32) -> Arc<str> {
+    format!("zone-{number}").into()
 }
 
 fn key(number: usize) -> Arc<str> {

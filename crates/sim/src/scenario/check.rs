@@ -19,6 +19,8 @@ const BACKENDS_MAX: usize = 10_000;
 const BALANCERS_MAX: usize = 1_000;
 /// Longest simulated time.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// Zones, at most.
+const ZONES_MAX: u32 = 100;
 /// Requests a second, at most.
 const RATE_MAX: f64 = 1e7;
 
@@ -55,7 +57,8 @@ fn scenario(name: &str, file: &File, findings: &mut Findings<'_>) -> Scenario {
         );
         value
     });
-    let backends = backends(&file.backends, findings);
+    let zones = ranged(file.zones.as_ref(), 1, 1..=ZONES_MAX, "zones", findings);
+    let backends = backends(&file.backends, zones, findings);
     let mut scenario = Scenario {
         name: scenario_name(name, file, findings),
         about: file.about.clone(),
@@ -68,6 +71,7 @@ fn scenario(name: &str, file: &File, findings: &mut Findings<'_>) -> Scenario {
             "balancers",
             findings,
         ),
+        zones,
         keys: ranged(file.keys.as_ref(), 10_000, 1..=u64::MAX, "keys", findings),
         backends,
         service: law(&file.service, findings),
@@ -104,7 +108,11 @@ fn scenario_name(name: &str, file: &File, findings: &mut Findings<'_>) -> String
     given.get_ref().clone()
 }
 
-fn backends(groups: &Spanned<Vec<Group>>, findings: &mut Findings<'_>) -> Vec<BackendPlan> {
+fn backends(
+    groups: &Spanned<Vec<Group>>,
+    zones: u32,
+    findings: &mut Findings<'_>,
+) -> Vec<BackendPlan> {
     let mut backends = Vec::new();
     for group in groups.get_ref() {
         let plan = BackendPlan {
@@ -118,6 +126,8 @@ fn backends(groups: &Spanned<Vec<Group>>, findings: &mut Findings<'_>) -> Vec<Ba
                 findings,
             ),
             weight: ranged(group.weight.as_ref(), 1, 1..=65_535, "weight", findings),
+            priority: ranged(group.priority.as_ref(), 0, 0..=100, "priority", findings),
+            zone: ranged(group.zone.as_ref(), 0, 0..=zones - 1, "zone", findings),
         };
         let count = *group.count.get_ref();
         let room = BACKENDS_MAX - backends.len();

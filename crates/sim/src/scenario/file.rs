@@ -13,6 +13,7 @@ pub(super) struct File {
     pub(super) time: Spanned<Time>,
     pub(super) warmup: Option<Spanned<Time>>,
     pub(super) balancers: Option<Spanned<usize>>,
+    pub(super) zones: Option<Spanned<u32>>,
     pub(super) keys: Option<Spanned<u64>>,
     pub(super) network: Option<Time>,
     pub(super) client_timeout: Option<Spanned<Time>>,
@@ -58,6 +59,8 @@ pub(super) struct Group {
     pub(super) queue_max: Option<usize>,
     pub(super) speed: Option<Spanned<f64>>,
     pub(super) weight: Option<Spanned<u32>>,
+    pub(super) priority: Option<Spanned<u32>>,
+    pub(super) zone: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]

@@ -38,7 +38,7 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: [ShippedScenario; 22] = [
+const SHIPPED: [ShippedScenario; 24] = [
     shipped!("s01-one-slow"),
     shipped!("s02-gc-pauses"),
     shipped!("s03-antagonist"),
@@ -61,4 +61,6 @@ const SHIPPED: [ShippedScenario; 22] = [
     shipped!("s19-bimodal"),
     shipped!("s20-hundred"),
     shipped!("s21-ten-thousand"),
+    shipped!("s22-backup"),
+    shipped!("s23-zone-loss"),
 ];

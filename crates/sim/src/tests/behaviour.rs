@@ -167,3 +167,29 @@ fn with_prequal_backends_that_lose_speed_to_others_get_less_and_many_balancers_d
         assert!(policy.swings_per_minute < 2.0, "{name}");
     }
 }
+
+#[test]
+fn backups_idle_until_they_are_needed_and_nothing_is_lost_when_they_take_over() {
+    for seed in [1, 2] {
+        let report = run(&light("s22", 400.0), &options(seed, 90, &LOAD_AWARE));
+        for policy in &report.policies {
+            assert_eq!(policy.failed_share, 0.0, "{}, seed {seed}", policy.policy);
+            let jain = policy.jain.expect("it is measured before the first fault");
+            assert!(
+                (0.6..0.67).contains(&jain),
+                "{}, seed {seed}: four of six, alike: {jain}",
+                policy.policy
+            );
+        }
+    }
+}
+
+#[test]
+fn the_loss_of_a_zone_loses_no_request() {
+    for seed in [1, 2] {
+        let report = run(&light("s23", 600.0), &options(seed, 70, &LOAD_AWARE));
+        for policy in &report.policies {
+            assert_eq!(policy.failed_share, 0.0, "{}, seed {seed}", policy.policy);
+        }
+    }
+}

@@ -8,12 +8,15 @@ const MEAN: Duration = Duration::from_millis(10);
 fn single(slots: usize, load: f64, service: Law, seconds: u64) -> Scenario {
     let per_second = load * slots as f64 / MEAN.as_secs_f64();
     let plan = BackendPlan {
+        priority: 0,
+        zone: 0,
         slots,
         queue_max: usize::MAX,
         speed: 1.0,
         weight: 1,
     };
     Scenario {
+        zones: 1,
         name: "single".to_owned(),
         about: String::new(),
         time: Duration::from_secs(seconds),

@@ -37,6 +37,7 @@ impl Control {
             by_key: self.by_key.clone(),
             timers: BinaryHeap::new(),
             panic: self.panic.clone(),
+            spread: self.spread.clone(),
             events: Vec::new(),
             departed: std::collections::BTreeMap::new(),
             penalised: Vec::new(),

@@ -34,6 +34,7 @@ pub(super) fn member(key: &str) -> Member {
         weight: 1,
         version: Arc::from(""),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 

@@ -83,6 +83,7 @@ impl PoolAsked {
         Self {
             name: picked.pool.name.to_string(),
             instead: picked.instead,
+            stands_in_for: texts(&picked.stands_in_for),
             policy: status.policy.to_string(),
             panic: status.panic,
             usable: status.usable,

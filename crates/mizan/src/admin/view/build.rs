@@ -6,7 +6,7 @@ use super::{
 };
 use crate::admin::AdminState;
 use crate::config::{Diagnostic, Severity, Source};
-use crate::snapshot::route::{Action, HostMatch, Route, ValueMatch, host_text, path_text};
+use crate::snapshot::route::{Action, HostMatch, Route, Split, ValueMatch, host_text, path_text};
 use crate::snapshot::{Pool, Snapshot};
 use crate::telemetry::json::time_string;
 use crate::telemetry::metrics::Totals;
@@ -70,6 +70,7 @@ impl PoolSummary {
                 .count(),
             total: status.total,
             belief: status.belief.clone(),
+            spread: status.spread.clone(),
             in_flight: status
                 .backends
                 .iter()
@@ -129,6 +130,8 @@ impl BackendView {
             version: backend.version.to_string(),
             weight: backend.weight,
             weight_share: backend.weight_share,
+            priority: backend.place.tier,
+            zone: backend.place.zone.to_string(),
             traffic: backend.state.to_string(),
             score: (backend.score * 1e3).round() / 1e3,
             usable: backend.usable,
@@ -154,6 +157,8 @@ pub(in crate::admin) fn state(backend: &BackendStatus) -> String {
         Availability::Refused => "refused".into(),
         Availability::Ejected => "ejected".into(),
         Availability::Down => "down".into(),
+        Availability::Standby => "standby".into(),
+        Availability::Outside => "outside".into(),
     }
 }
 
@@ -226,12 +231,23 @@ pub(in crate::admin) fn action(action: &Action) -> String {
     match action {
         Action::Redirect { status, location } => format!("redirect {status} {location}"),
         Action::Respond { status, .. } => format!("respond {status}"),
-        Action::Forward(split) if split.pools.len() == 1 => {
-            format!("pool {}", split.pools[0].0.name)
-        }
         Action::Forward(split) => {
+            let chosen = chosen(split);
+            let fallback = split
+                .fallback
+                .iter()
+                .map(|pool| format!(", then {}", pool.name));
+            chosen + &fallback.collect::<String>()
+        }
+    }
+}
+
+fn chosen(split: &Split) -> String {
+    match &split.pools[..] {
+        [(pool, _)] => format!("pool {}", pool.name),
+        pools => {
             let mut before = 0;
-            let shares = split.pools.iter().map(|(pool, sum)| {
+            let shares = pools.iter().map(|(pool, sum)| {
                 let weight = sum - before;
                 before = *sum;
                 format!("{} {weight}", pool.name)

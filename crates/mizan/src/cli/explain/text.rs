@@ -111,8 +111,12 @@ fn pool(pool: &PoolAsked) -> Vec<Vec<String>> {
         true => ", asked for in place of the route's",
         false => "",
     };
+    let before = match &pool.stands_in_for[..] {
+        [] => String::new(),
+        pools => format!(", in place of {}, which have nobody", pools.join(" and ")),
+    };
     let of = format!(
-        "{} ({}): {} of {} usable{panic}{instead}",
+        "{} ({}): {} of {} usable{panic}{instead}{before}",
         pool.name, pool.policy, pool.usable, pool.total
     );
     let mut rows = vec![row("POOL", of)];

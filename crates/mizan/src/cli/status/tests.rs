@@ -37,6 +37,8 @@ fn backend(key: &str, state: &str, reason: &str) -> BackendView {
         version: "v1".into(),
         weight: 1,
         weight_share: 1.0,
+        priority: 0,
+        zone: String::new(),
         traffic: "healthy".into(),
         score: 1.0,
         usable: state == "usable",
@@ -61,6 +63,7 @@ fn pool(backends: Vec<BackendView>) -> PoolView {
             usable: backends.iter().filter(|backend| backend.usable).count(),
             total: backends.len(),
             belief: String::new(),
+            spread: String::new(),
             in_flight: 4,
         },
         probed: true,
@@ -95,6 +98,34 @@ fn of_a_large_pool_what_is_wrong_is_shown_first() {
     let text = describe(&status(), &[pool(backends)]);
     assert!(text.contains("\n  bad  "), "{text}");
     assert!(text.ends_with("and 9950 more; --json shows all"), "{text}");
+}
+
+#[test]
+fn where_traffic_goes_is_said_once_and_what_lies_outside_comes_last() {
+    let placed = |key: &str, state: &str, priority: u32| BackendView {
+        priority,
+        zone: "a".into(),
+        ..backend(key, state, "")
+    };
+    let mut backends: Vec<_> = (0..60)
+        .map(|at| placed(&format!("o{at}"), "outside", 0))
+        .collect();
+    backends.push(placed("own", "usable", 0));
+    backends.push(placed("spare", "standby", 1));
+    let mut pool = pool(backends);
+    pool.summary.spread = "tier 0 gets 100 % of the requests".into();
+    let text = describe(&status(), &[pool]);
+    assert!(
+        text.contains("\n  tier 0 gets 100 % of the requests\n"),
+        "{text}"
+    );
+    let at = |key: &str| text.find(&format!("\n  {key} ")).expect("it is shown");
+    assert!(at("own") < at("o0") && at("spare") < at("o0"), "{text}");
+    let header = text.lines().find(|line| line.starts_with("  BACKEND"));
+    assert!(header.is_some_and(|line| line.contains("TIER") && line.contains("ZONE")));
+    let spare = text.lines().find(|line| line.starts_with("  spare"));
+    let cells: Vec<&str> = spare.expect("it is shown").split_whitespace().collect();
+    assert_eq!(cells[..5], ["spare", "v1", "1", "a", "standby"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use mizan_core::ejection::EjectionConfig;
 use mizan_core::policy::PolicyKind;
 use mizan_core::pool::{AdaptiveConfig, PoolConfig, PrequalConfig};
 use mizan_core::retry::RetryBudgetConfig;
+use mizan_core::spread::{Place, SpreadConfig, Subset};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub(super) fn build(
     let list = At::ROOT.key("pool");
     for (name, from) in &file.pool {
         let name: Arc<str> = Arc::from(name.as_str());
-        let pool = build_one(cx, &name, from, inputs, &list.key(&name))?;
+        let pool = build_one(cx, (&name, from), &file.node, inputs, &list.key(&name))?;
         pools.insert(name, Arc::new(pool));
     }
     Some(pools)
@@ -43,8 +44,8 @@ pub(super) fn build(
 
 fn build_one(
     cx: &mut Cx<'_>,
-    name: &Arc<str>,
-    from: &schema::Pool,
+    (name, from): (&Arc<str>, &schema::Pool),
+    node: &schema::Node,
     inputs: &Inputs<'_>,
     at: &At<'_>,
 ) -> Option<Pool> {
@@ -57,7 +58,7 @@ fn build_one(
         .map(configured)
         .collect::<Option<_>>()?;
     let members = members(cx, &configured, inputs, previous, at);
-    let config = config(from);
+    let config = config(from, node);
     let core = match previous {
         Some(previous) => Arc::clone(&previous.core),
         None => {
@@ -153,6 +154,10 @@ fn configured(from: &BackendEntry) -> Option<Configured> {
         weight: table.weight,
         version: Arc::from(table.version.as_deref().unwrap_or("")),
         in_flight_max: table.in_flight_max,
+        place: Place {
+            tier: from.tier(),
+            zone: Arc::from(table.zone.as_deref().unwrap_or("")),
+        },
     };
     Some(match &address.value {
         BackendAddress::Ip(address) => {
@@ -172,7 +177,7 @@ fn configured(from: &BackendEntry) -> Option<Configured> {
     })
 }
 
-fn config(from: &schema::Pool) -> PoolConfig {
+fn config(from: &schema::Pool, node: &schema::Node) -> PoolConfig {
     let (rise, fall) = from
         .health
         .as_ref()
@@ -217,6 +222,7 @@ fn config(from: &schema::Pool) -> PoolConfig {
             slow_start: from.adaptive.slow_start.value.0,
             slow_start_requests: from.adaptive.slow_start_requests,
         },
+        spread: spread(from, node),
         retry_budget: RetryBudgetConfig {
             ratio: from.retry.budget,
             min_per_second: from.retry.budget_min_per_second,
@@ -244,6 +250,21 @@ fn load_probes(
             .map(|before| Arc::clone(&before.malformed))
             .unwrap_or_default(),
     })
+}
+
+fn spread(from: &schema::Pool, node: &schema::Node) -> SpreadConfig {
+    let subset = |size| {
+        Some(Subset {
+            size,
+            index: node.index?,
+            of: node.of?,
+        })
+    };
+    SpreadConfig {
+        overprovisioning: from.overprovisioning,
+        zone: node.zone.as_deref().map(Arc::from),
+        subset: from.subset_size.and_then(subset),
+    }
 }
 
 fn proxy_version(from: schema::ProxyVersion) -> ProxyVersion {

@@ -108,6 +108,7 @@ fn action(from: &schema::Route, pools: &Pools) -> Option<Action> {
         return Some(Action::Forward(Split {
             pools: vec![(pool, 1)],
             key: None,
+            fallback: fallback(from, pools)?,
         }));
     }
     if let Some(parts) = &from.split {
@@ -121,6 +122,7 @@ fn action(from: &schema::Route, pools: &Pools) -> Option<Action> {
         return (sum > 0).then_some(Action::Forward(Split {
             pools: weighted,
             key,
+            fallback: fallback(from, pools)?,
         }));
     }
     if let Some(redirect) = &from.redirect {
@@ -135,6 +137,13 @@ fn action(from: &schema::Route, pools: &Pools) -> Option<Action> {
         content_type: respond.content_type.value.0.clone(),
         body: Arc::from(respond.body.as_bytes()),
     })
+}
+
+fn fallback(from: &schema::Route, pools: &Pools) -> Option<Vec<Arc<Pool>>> {
+    let named = from.fallback.iter();
+    named
+        .map(|name| pools.get(name.as_str()).cloned())
+        .collect()
 }
 
 fn edits(from: &schema::HeaderEdits) -> HeaderEdits {

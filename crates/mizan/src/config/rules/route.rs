@@ -35,6 +35,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         conditions(cx, route, &at);
         action(cx, route, &at);
         pools(cx, file, route, &at, &mut used);
+        fallback(cx, file, route, &at, &mut used);
         edits::check(cx, &route.request_headers, &at.key("request_headers"));
         edits::check(cx, &route.response_headers, &at.key("response_headers"));
         rewrite(cx, route, &at);
@@ -176,6 +177,7 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
     if let ["redirect" | "respond"] = given.as_slice() {
         let only_forwarding = [
             "split_key",
+            "fallback",
             "request_headers",
             "rewrite",
             "timeouts",
@@ -264,6 +266,38 @@ fn pools<'f>(
     }
 }
 
+/// Pools that stand in for others: each once, and placing requests by the same key.
+fn fallback<'f>(
+    cx: &mut Cx<'_>,
+    file: &'f File,
+    route: &'f Route,
+    at: &At<'_>,
+    used: &mut BTreeSet<&'f str>,
+) {
+    let list = at.key("fallback");
+    let mut seen = Seen::new();
+    if let Some(name) = &route.pool {
+        seen.once(cx, &at.key("pool"), "pool", name);
+    }
+    let first = route.pool.as_ref().and_then(|name| file.pool.get(name));
+    for (index, name) in route.fallback.iter().enumerate() {
+        let at = list.index(index);
+        used.insert(name);
+        super::tcp::known_pool(cx, file, name, &at);
+        seen.once(cx, &at, "pool", name);
+        let keys = first.zip(file.pool.get(name));
+        if keys.is_some_and(|(first, pool)| {
+            first.hash_key.as_ref().map(|key| &key.value)
+                != pool.hash_key.as_ref().map(|key| &key.value)
+        }) {
+            let message = format!(
+                "`{name}` places requests by another key than the pool that it stands in for: what falls back to it goes to any of its backends"
+            );
+            cx.warn(&at, "no_effect", message, "give both the same `hash_key`");
+        }
+    }
+}
+
 /// gRPC needs HTTP/2 on the way to the backend.
 fn grpc_web(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
     if !route.grpc_web {
@@ -274,7 +308,7 @@ fn grpc_web(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
         .iter()
         .flatten()
         .filter_map(|part| part.pool.as_ref());
-    for name in route.pool.iter().chain(split) {
+    for name in route.pool.iter().chain(split).chain(&route.fallback) {
         let pool = file.pool.get(name);
         let pools = At::ROOT.key("pool");
         let is_unread = cx.is_refused(&pools.key(name).key("protocol"));

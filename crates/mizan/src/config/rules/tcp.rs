@@ -92,7 +92,8 @@ pub(in super::super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
 fn pools_of_route(route: &crate::config::schema::Route) -> impl Iterator<Item = &str> {
     let parts = route.split.iter().flatten();
     let parts = parts.filter_map(|part| part.pool.as_deref());
-    parts.chain(route.pool.as_deref())
+    let fallback = route.fallback.iter().map(String::as_str);
+    parts.chain(route.pool.as_deref()).chain(fallback)
 }
 
 fn http(cx: &mut Cx<'_>, at: &At<'_>) {

@@ -27,6 +27,15 @@ pub(in super::super) struct Pool {
     /// When a smaller share of the backends than this looks healthy, health is ignored and all are used; 0: never.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(in super::super) panic_threshold: f64,
+    /// A tier (of backends with one `priority`), or a zone, bears its available share of backends times this, and the rest
+    /// goes to the next: with 1.4 nothing moves until more than two of seven are out. A large number, such as 1000, keeps all
+    /// traffic there until the last one is out.
+    #[schemars(range(min = 1.0, max = 100_000.0))]
+    pub(in super::super) overprovisioning: f64,
+    /// About so many of the backends get this balancer's requests, chosen so that all balancers together load all backends
+    /// alike; needs `index` and `of` in `[node]`. Unset: all.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(in super::super) subset_size: Option<u32>,
     /// The backends: an address, or a table with more about it.
     pub(in super::super) backends: Vec<BackendEntry>,
     /// TLS towards the backends; unset: plain.
@@ -65,6 +74,8 @@ impl Default for Pool {
             hash_key: None,
             hash_load_bound: None,
             panic_threshold: 0.5,
+            overprovisioning: 1.4,
+            subset_size: None,
             backends: Vec::new(),
             tls: None,
             protocol: Protocol::Http1,
@@ -150,6 +161,24 @@ pub(in super::super) enum BackendEntry {
     Full(Backend),
 }
 
+impl BackendEntry {
+    /// Its tier; the lowest is asked first.
+    pub(in super::super) fn tier(&self) -> u32 {
+        match self {
+            Self::Address(_) => 0,
+            Self::Full(backend) => backend.priority.max(u32::from(backend.backup)),
+        }
+    }
+
+    /// Its share of the traffic relative to the others'.
+    pub(in super::super) fn weight(&self) -> u32 {
+        match self {
+            Self::Address(_) => 1,
+            Self::Full(backend) => backend.weight,
+        }
+    }
+}
+
 /// A backend.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -160,6 +189,14 @@ pub(in super::super) struct Backend {
     /// Its share of the traffic relative to the others'; 0: none.
     #[schemars(range(min = 0, max = 65_535))]
     pub(in super::super) weight: u32,
+    /// Its tier: those with the lowest number are asked first, and the others as far as that cannot bear the traffic.
+    #[schemars(range(min = 0, max = 100))]
+    pub(in super::super) priority: u32,
+    /// The same as `priority = 1`: gets traffic as far as the others cannot bear it.
+    pub(in super::super) backup: bool,
+    /// The zone it is in; see `zone` in `[node]`.
+    #[schemars(extend("format" = "name"))]
+    pub(in super::super) zone: Option<String>,
     /// Its version, a label of metrics.
     #[schemars(extend("format" = "name"))]
     pub(in super::super) version: Option<String>,
@@ -173,6 +210,9 @@ impl Default for Backend {
         Self {
             address: None,
             weight: 1,
+            priority: 0,
+            backup: false,
+            zone: None,
             version: None,
             in_flight_max: None,
         }

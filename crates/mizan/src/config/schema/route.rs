@@ -52,6 +52,9 @@ pub(in super::super) struct Route {
     pub(in super::super) pool: Option<String>,
     /// Several pools with weights.
     pub(in super::super) split: Option<Vec<SplitPart>>,
+    /// Pools that stand in for it, or for a split's, in this order: the next one where those before have no backend that
+    /// can be used, or none that a connection could be had to.
+    pub(in super::super) fallback: Vec<String>,
     /// What makes a split stable: the same key goes to the same pool. Unset: at random.
     pub(in super::super) split_key: Option<Text<HashKey>>,
     /// Sends the client elsewhere.

@@ -298,3 +298,55 @@ fn names_become_all_of_their_addresses() {
         ["", "v2"]
     );
 }
+
+#[test]
+fn tiers_zones_and_a_subset_reach_the_pool() {
+    let text = MINIMAL.replace(
+        "backends = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]",
+        "overprovisioning = 2.5
+backends = [
+  { address = \"10.0.0.1:8080\", zone = \"a\" },
+  { address = \"10.0.0.2:8080\", zone = \"b\", backup = true },
+  { address = \"10.0.0.3:8080\", zone = \"b\", priority = 7 },
+]
+[pool.large]
+subset_size = 2
+backends = [\"10.0.1.1:8080\", \"10.0.1.2:8080\", \"10.0.1.3:8080\"]
+[[route]]
+prefix = \"/large\"
+pool = \"large\"
+[node]
+zone = \"a\"
+index = 1
+of = 3",
+    );
+    let snapshot = clean(&text);
+    let pool = &snapshot.pools["api"];
+    let places: Vec<(u32, &str)> = pool
+        .members
+        .iter()
+        .map(|member| (member.place.tier, &*member.place.zone))
+        .collect();
+    assert_eq!(places, [(0, "a"), (1, "b"), (7, "b")]);
+    let spread = &pool.config.spread;
+    assert_eq!(
+        (
+            spread.overprovisioning,
+            spread.zone.as_deref(),
+            spread.subset
+        ),
+        (2.5, Some("a"), None)
+    );
+    let subset = snapshot.pools["large"].config.spread.subset;
+    let wanted = mizan_core::Subset {
+        size: 2,
+        index: 1,
+        of: 3,
+    };
+    assert_eq!(subset, Some(wanted));
+    let plain = clean(MINIMAL);
+    assert_eq!(
+        plain.pools["api"].config.spread,
+        mizan_core::SpreadConfig::default()
+    );
+}

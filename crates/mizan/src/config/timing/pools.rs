@@ -318,18 +318,20 @@ pub(super) fn headroom<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fou
     )
 }
 
-/// Backends that take traffic; `None` if host names hide their number.
+/// Backends of the tier that is asked first; `None` if host names hide their number.
 fn backend_count(pool: &Pool) -> Option<usize> {
+    let with_weight = || pool.backends.iter().filter(|entry| entry.weight() > 0);
+    let first = with_weight().map(BackendEntry::tier).min();
     let mut count = 0;
-    for entry in &pool.backends {
-        let (address, weight) = match entry {
-            BackendEntry::Address(address) => (address, 1),
-            BackendEntry::Full(backend) => (backend.address.as_ref()?, backend.weight),
+    for entry in with_weight().filter(|entry| Some(entry.tier()) == first) {
+        let address = match entry {
+            BackendEntry::Address(address) => address,
+            BackendEntry::Full(backend) => backend.address.as_ref()?,
         };
         if matches!(address.value, BackendAddress::Name(_)) {
             return None;
         }
-        count += usize::from(weight > 0);
+        count += 1;
     }
     Some(count)
 }

@@ -427,6 +427,27 @@ fn the_load_of_several_pools_is_said_in_each() {
 }
 
 #[test]
+fn backups_carry_nothing_until_they_are_asked() {
+    let headroom = |backends: &str| {
+        let text = SOUND.text()
+            + &format!(
+                "[pool.other]\nbackends = [{backends}]\nexpect = {{ capacity = 10, load = 9 }}\n"
+            );
+        let found = checked(&text).into_iter();
+        let mut of_other = found.filter(|one| one.id == "T30" && one.subject == "pool other");
+        of_other.next().expect("it is checked").verdict
+    };
+    let first = "\"10.0.1.1:80\", ";
+    assert_eq!(headroom(&format!("{first}\"10.0.1.2:80\"")), Verdict::Pass);
+    assert_eq!(
+        headroom(&format!(
+            "{first}{{ address = \"10.0.1.2:80\", backup = true }}"
+        )),
+        Verdict::Fail
+    );
+}
+
+#[test]
 fn a_route_that_overrides_a_time_out_is_checked_with_its_pools_other_one() {
     let text = SOUND.text().replace(
         "pool = \"api\"",

@@ -12,7 +12,7 @@ use super::socket::{self, Client};
 use crate::clock;
 use crate::lack::is_our_lack;
 use crate::proxy::error::Reason;
-use crate::proxy::forward::{self, ABORTED};
+use crate::proxy::forward::ABORTED;
 use crate::proxy::listen::Counted;
 use crate::proxy::plan;
 use crate::proxy::record::{self, Record};
@@ -274,7 +274,7 @@ impl Session {
     pub(super) fn unreached(&mut self, reason: Reason, turn: &Turn<'_>) {
         self.bound = None;
         self.reason = Some(reason);
-        if let Some(cause) = forward::unreached(reason) {
+        if let Some(cause) = reason.unreached() {
             turn.in_force.series.pool(self.place(turn)).unreached(cause);
         }
     }

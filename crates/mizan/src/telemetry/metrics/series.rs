@@ -354,7 +354,8 @@ fn routes_of(snapshot: &Snapshot, pools: &[PoolPlace]) -> (Vec<RoutePlace>, usiz
         };
         next += 1;
         if let Action::Forward(split) = &route.action {
-            for (pool, _) in &split.pools {
+            let chosen = split.pools.iter().map(|(pool, _)| pool);
+            for pool in chosen.chain(&split.fallback) {
                 place.add(pool, pools, &mut next);
             }
         }

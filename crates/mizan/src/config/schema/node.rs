@@ -1,0 +1,19 @@
+//! `[node]`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where this balancer stands among others. The same on all of them but for `zone` and `index`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Node {
+    /// The zone that this balancer is in; backends of the same `zone` are preferred. Unset: zones do not count.
+    #[schemars(extend("format" = "name"))]
+    pub(in super::super) zone: Option<String>,
+    /// Which of the balancers in front of the same backends this is, from 0; for pools with `subset_size`.
+    #[schemars(range(min = 0, max = 9_999))]
+    pub(in super::super) index: Option<u32>,
+    /// How many such balancers there are.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(in super::super) of: Option<u32>,
+}
