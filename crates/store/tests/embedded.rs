@@ -1,7 +1,11 @@
 //! The embedded store: the suite that every store has to pass, and what only one on a disk can be asked.
 
+#[path = "embedded/crash.rs"]
+mod crash;
 #[path = "embedded/damage.rs"]
 mod damage;
+#[path = "embedded/fan_out.rs"]
+mod fan_out;
 #[path = "embedded/restart.rs"]
 mod restart;
 #[path = "embedded/support.rs"]

@@ -144,6 +144,7 @@ impl Seen {
     }
 }
 
+/// What the files say; a log that is empty says nothing, and SQLite makes one as it looks for it.
 fn bytes_of(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = ["store.db", "store.db-wal", "head"].map(|name| folder.join(name));
     let there = files.into_iter().filter(|file| file.exists());
@@ -151,7 +152,10 @@ fn bytes_of(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         let bytes = std::fs::read(&file).expect("it is read");
         (file, bytes)
     };
-    there.map(read).collect()
+    there
+        .map(read)
+        .filter(|(_, bytes)| !bytes.is_empty())
+        .collect()
 }
 
 /// Places to flip in `length` bytes, in every block of `block` bytes after `begin`: near its ends and somewhere inside.
