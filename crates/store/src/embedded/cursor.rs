@@ -3,11 +3,10 @@
 
 use super::Shared;
 use crate::{Answer, Batch, Change, Error, Event, Range, Revision, Watch};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Interval;
 
 /// How long it is silent.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -25,8 +24,8 @@ pub(super) struct Cursor {
     /// All that was watched up to here was said.
     passed: Revision,
     ended: Option<Error>,
-    /// When something is said next, whatever happens.
-    silence: Pin<Box<Sleep>>,
+    /// Is over when progress is to be said.
+    silence: Interval,
 }
 
 /// What was found.
@@ -42,6 +41,9 @@ impl Cursor {
     pub(super) fn new(shared: Arc<Shared>, range: Range, from: Revision) -> Result<Self, Error> {
         let next = from.max(1);
         drop(shared.history().changes(next, 0)?);
+        let mut silence = tokio::time::interval(PROGRESS_EVERY);
+        // Not at once, as it would begin.
+        silence.reset();
         Ok(Self {
             moved: shared.moved.clone(),
             shared,
@@ -49,7 +51,7 @@ impl Cursor {
             next,
             passed: 0,
             ended: None,
-            silence: Box::pin(tokio::time::sleep(PROGRESS_EVERY)),
+            silence,
         })
     }
 
@@ -76,7 +78,7 @@ impl Cursor {
 
     /// Something is said now.
     fn say(&mut self, change: Change) -> Change {
-        self.silence.as_mut().reset(Instant::now() + PROGRESS_EVERY);
+        self.silence.reset();
         change
     }
 
@@ -95,7 +97,7 @@ impl Cursor {
             tokio::select! {
                 // That it is closed is seen above, after what it did last.
                 _ = self.moved.changed() => {}
-                () = &mut self.silence => return Ok(self.say(Change::Progress(self.passed))),
+                _ = self.silence.tick() => return Ok(self.say(Change::Progress(self.passed))),
             }
         }
     }

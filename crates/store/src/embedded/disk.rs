@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+#[cfg(test)]
+mod tests;
+
 /// What every SQLite database begins with.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
