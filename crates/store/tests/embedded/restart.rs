@@ -18,6 +18,12 @@ async fn put_leased(store: &Embedded, key: &str, id: LeaseId) {
     commit(store, [put]).await.expect("it is taken");
 }
 
+/// Waits until the writer is done with all that was asked before, also with what it does by itself after it has answered.
+async fn settle(store: &Embedded) {
+    let none = LeaseId(1);
+    assert_eq!(store.revoke(none).await, Err(Error::NoLease(none)));
+}
+
 #[tokio::test]
 async fn present_and_past_are_there_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -203,6 +209,7 @@ async fn history_that_is_old_is_forgotten_by_itself() {
     assert!(entries_at(&store, 1).await.is_ok(), "it is not an hour old");
     clock.pass(3_601);
     let last = put(&store, "a", "last").await;
+    settle(&store).await;
     let Err(Error::Compacted { oldest }) = entries_at(&store, 1).await else {
         panic!("it is forgotten");
     };
@@ -229,6 +236,7 @@ async fn history_that_is_large_is_forgotten_though_it_is_young() {
     for _ in 0..300 {
         put(&store, "a", &"v".repeat(1_000)).await;
     }
+    settle(&store).await;
     let Err(Error::Compacted { oldest }) = entries_at(&store, 1).await else {
         panic!("it is forgotten");
     };
@@ -258,12 +266,19 @@ async fn a_copy_is_a_store_of_its_own_with_the_same_content() {
     store
         .backup(&restored.join("store.db"))
         .expect("it is written");
+    let twin = folder.path().join("three");
+    std::fs::create_dir(&twin).expect("a folder");
+    std::fs::copy(restored.join("store.db"), twin.join("store.db")).expect("it is copied");
     put(&store, "later", "1").await;
 
     let copy = open_at(&restored, &clock);
     let (one, two) = (store.identity().await, copy.identity().await);
     let (one, two) = (one.expect("it answers"), two.expect("it answers"));
-    assert_ne!(one.id, two.id);
+    let three = open_at(&twin, &clock).identity().await.expect("it answers");
+    assert!(
+        one.id != two.id && two.id != three.id,
+        "{one:?} {two:?} {three:?}"
+    );
     assert_eq!(two.revision, 21);
     for at in 10..=21 {
         assert_eq!(
