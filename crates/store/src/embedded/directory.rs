@@ -17,7 +17,7 @@ const LOCK: &str = "lock";
 pub(super) struct Directory {
     path: PathBuf,
     /// Locked for as long as it is open: also a process that is killed lets go of it.
-    _lock: File,
+    lock: File,
     head: Option<File>,
 }
 
@@ -47,7 +47,7 @@ impl Directory {
         written.map_err(|error| cannot("write", &lock, &error))?;
         Ok(Self {
             path: path.to_owned(),
-            _lock: file,
+            lock: file,
             head: None,
         })
     }
@@ -97,6 +97,13 @@ impl Directory {
     /// Those of the file system.
     pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // By itself it would be held on by a child process that has been forked and has not yet become what it will be.
+        let _ = self.lock.unlock();
     }
 }
 
