@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Most rows that are tried for beyond the last that could be read, where it is not known which is the last.
@@ -85,8 +86,12 @@ pub fn repair(path: &Path) -> Result<Repaired, Error> {
     contents.meta.oldest = last + 1;
     contents.changes = changes;
     contents.spans = saved.spans;
-    let old = set_aside(&directory)?;
+    let old = keep_copies(&directory)?;
+    // In this order: whatever stands there if it is cut short is refused, as `head` says that more was acknowledged, or
+    // that it was another store's.
+    remove(&directory.log())?;
     disk::create(&directory.database(), &contents)?;
+    remove(&directory.head_path())?;
     Ok(Repaired {
         keys: contents.changes.len(),
         revision: last + 1,
@@ -97,8 +102,8 @@ pub fn repair(path: &Path) -> Result<Repaired, Error> {
     })
 }
 
-/// Copies the files to a folder of their own, and takes away those that would be taken for the new store's.
-fn set_aside(directory: &Directory) -> Result<PathBuf, Error> {
+/// Copies the files to a folder of their own.
+fn keep_copies(directory: &Directory) -> Result<PathBuf, Error> {
     let free = (1..).map(|at| directory.path().join(format!("damaged-{at}")));
     let folder = free.into_iter().find(|folder| !folder.exists());
     let folder = folder.unwrap_or_else(|| directory.path().join("damaged"));
@@ -114,10 +119,17 @@ fn set_aside(directory: &Directory) -> Result<PathBuf, Error> {
         .and_then(|folder| folder.sync_all())
         .and_then(|()| directory.sync())
         .map_err(|error| cannot("write", &folder, &error))?;
-    for file in files[1..].iter().filter(|file| file.exists()) {
-        std::fs::remove_file(file).map_err(|error| cannot("remove", file, &error))?;
-    }
     Ok(folder)
+}
+
+/// Takes `path` away, if it is there.
+fn remove(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(cannot("remove", path, &error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The rows that could be read and are whole.
