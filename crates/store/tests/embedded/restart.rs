@@ -129,15 +129,15 @@ async fn a_lease_that_was_over_while_it_was_down_ends_at_the_start() {
         .await
         .expect("it is held");
     // Without anybody who asks for anything.
-    loop {
-        match watch.next().await.expect("it is open") {
-            Change::Progress(_) => {}
-            Change::Batch(batch) => {
-                assert_eq!(batch.events, [mizan_store::Event::Delete("a".into())]);
-                break;
+    let ends = async {
+        loop {
+            if let Change::Batch(batch) = watch.next().await.expect("it is open") {
+                break batch.events;
             }
         }
-    }
+    };
+    let said = tokio::time::timeout(Duration::from_secs(20), ends).await;
+    assert_eq!(said, Ok(vec![mizan_store::Event::Delete("a".into())]));
     assert!(keys(&store).await.is_empty());
 }
 
