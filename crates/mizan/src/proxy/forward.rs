@@ -57,17 +57,13 @@ impl<'s> Request<'s> {
     }
 }
 
-/// What failed, if a pool had nobody to give: then another may stand in for it. Where a try before was delivered, the last
-/// was safe, and so is the next.
-fn nobody_there(reason: Reason) -> Option<Failed> {
-    let is_unmet = matches!(
-        reason.unreached()?,
-        Cause::NoBackend | Cause::ConnectRefused | Cause::ConnectTimeout | Cause::TlsFailed
-    );
-    is_unmet.then_some(Failed {
-        undelivered: true,
-        ..Failed::delivered(reason)
-    })
+/// Whether a pool had nobody to give: then another may stand in for it. Where a try before was delivered, the last was
+/// safe, and so is the next.
+fn is_nobody_there(reason: Reason) -> bool {
+    matches!(
+        reason.unreached(),
+        Some(Cause::NoBackend | Cause::ConnectRefused | Cause::ConnectTimeout | Cause::TlsFailed)
+    )
 }
 
 /// Backends that were tried.
@@ -151,23 +147,29 @@ pub(super) async fn forward<'s>(
     let content_max = plan::body_bytes_max(route, &down.listener);
     let mut upload = Upload::new(plan, down, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
-    let mut result = match upload.begin(down) {
-        Ok(()) => tries(down, &request, &mut upload, (outcome, None)).await,
-        Err(reason) => Err(reason),
-    };
-    for next in route.action.fallback() {
+    let begun = upload.begin(down);
+    let mut standing_in = route.action.fallback().iter();
+    let mut failed = None;
+    // One place where tries are awaited: a burst's future has room for one.
+    let result = loop {
+        let result = match begun {
+            Ok(()) => tries(down, &request, &mut upload, (outcome, failed)).await,
+            Err(reason) => Err(reason),
+        };
+        failed = result
+            .as_ref()
+            .err()
+            .copied()
+            .filter(|it| is_nobody_there(*it));
         // A split's other parts may stand in for one of them.
-        if Arc::ptr_eq(next, pool) {
-            continue;
-        }
-        let Some(failed) = result.as_ref().err().copied().and_then(nobody_there) else {
-            break;
+        let mut others = standing_in.by_ref().filter(|next| !Arc::ptr_eq(next, pool));
+        let Some(next) = others.next().filter(|_| failed.is_some()) else {
+            break result;
         };
         request.fall_back(next, down);
         outcome.pool = Some(&**next);
         upload.rewind();
-        result = tries(down, &request, &mut upload, (outcome, Some(failed))).await;
-    }
+    };
     let pool = request.pool;
     outcome.bytes_in += upload.read;
     match result {
@@ -197,7 +199,7 @@ async fn tries<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
     upload: &mut Upload,
-    (outcome, mut last): (&mut Record<'s>, Option<Failed>),
+    (outcome, mut last): (&mut Record<'s>, Option<Reason>),
 ) -> Result<After, Reason> {
     let pool = request.pool;
     let mut tried = Tried::default();
@@ -219,8 +221,7 @@ async fn tries<'s>(
             Ok(picked) => picked,
             Err(reason) => {
                 // A status that was to be retried is gone; what stopped the retry is the answer.
-                let before = last.map(|failed| failed.reason);
-                return Err(before
+                return Err(last
                     .filter(|before| !matches!(before, Reason::RetryStatus(_)))
                     .unwrap_or(reason));
             }
@@ -240,7 +241,7 @@ async fn tries<'s>(
         let picked = (held, started);
         match one_try(down, request, upload, picked, (outcome, may_retry)).await {
             Ok(after) => {
-                if let Some(cause) = last.and_then(|failed| failed.reason.unreached()) {
+                if let Some(cause) = last.and_then(Reason::unreached) {
                     request.in_force.series.pool(outcome.place).rescued(cause);
                 }
                 return Ok(after);
@@ -255,7 +256,7 @@ async fn tries<'s>(
                     .pool(outcome.place)
                     .retried(failed.reason.retry_cause());
                 upload.rewind();
-                last = Some(failed);
+                last = Some(failed.reason);
                 back_off(pool, outcome.tries - before).await;
             }
         }
