@@ -15,6 +15,7 @@ pub mod conformance;
 pub mod embedded;
 mod entry;
 mod error;
+pub mod etcd;
 pub mod follower;
 pub mod image;
 mod transaction;
