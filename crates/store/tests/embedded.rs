@@ -47,5 +47,6 @@ fn options() -> Options {
             .map_or(default.history_steps, |steps| steps as usize),
         only: std::env::var("MIZAN_STORE_CASE").ok(),
         expiry_late_max: std::time::Duration::from_millis(100),
+        proves_no_progress: false,
     }
 }
