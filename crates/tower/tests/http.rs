@@ -25,7 +25,7 @@ async fn asked(address: Address, uri: &str, host: Option<&str>) -> (String, Opti
     backends.set_members([member("one", address)]);
     let echo = service_fn(|request: Request<()>| {
         let host = request.headers().get("host");
-        let host = host.map(|host| host.to_str().unwrap().to_owned());
+        let host = host.map(|host| host.to_str().expect("text").to_owned());
         ready(Ok::<_, BoxError>(Response::new((
             request.uri().to_string(),
             host,
@@ -37,9 +37,9 @@ async fn asked(address: Address, uri: &str, host: Option<&str>) -> (String, Opti
     }
     let client = BalanceLayer::new(&backends).layer(echo);
     client
-        .oneshot(request.body(()).unwrap())
+        .oneshot(request.body(()).expect("a request"))
         .await
-        .unwrap()
+        .expect("an answer")
         .into_body()
 }
 

@@ -245,19 +245,19 @@ async fn no_place_leaks_wherever_a_caller_goes_away() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_who_go_away_say_nothing_bad_of_a_backend_and_never_that_it_is_fast() {
-    let (hangs, well) = (Scripted::new(Does::Hangs), Scripted::answers(50));
-    let pool = Pool::new(PoolConfig::default(), &[&hangs, &well]);
-    for number in 0..400 {
+    let service = Scripted::answers(200);
+    let pool = Pool::new(PoolConfig::default(), &[&service]);
+    pool.client().oneshot(0).await.unwrap();
+    service.change(Does::Hangs);
+    for number in 0..120 {
         let call = pool.client().oneshot(number);
-        let _ = tokio::time::timeout(Duration::from_millis(100), call).await;
+        let _ = tokio::time::timeout(SECOND / 2, call).await;
     }
     assert_eq!(pool.reason(0), "", "not ejected");
-    assert_eq!(pool.in_flight(), [0, 0]);
-    let latency = pool.backends.status().backends[0].latency;
-    assert!(
-        latency.is_none_or(|latency| latency >= Duration::from_millis(50)),
-        "{latency:?}"
-    );
+    assert_eq!(pool.in_flight(), [0]);
+    // What nobody speaks of fades to a thousandth within this minute.
+    let latency = pool.backends.status().backends[0].latency.unwrap();
+    assert!(latency >= Duration::from_millis(150), "{latency:?}");
 }
 
 #[tokio::test(start_paused = true)]

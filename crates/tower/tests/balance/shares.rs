@@ -96,6 +96,22 @@ async fn an_ejected_backend_says_why_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_backend_that_refuses_gets_one_request_at_a_time_until_it_is_back() {
+    let (gone, well) = (Scripted::new(Does::Refuses), Scripted::answers(10));
+    let pool = Pool::new(policy(PolicyKind::RoundRobin), &[&gone, &well]);
+    pool.traffic(100, 10 * SECOND).await;
+    assert_eq!(pool.reason(0), "refuses connections");
+    let calls = gone.take_calls();
+    assert!((3..=8).contains(&calls), "{calls} of 1000: trials alone");
+    gone.change(Does::Answers(200, Duration::from_millis(10)));
+    pool.traffic(100, 60 * SECOND).await;
+    gone.take_calls();
+    pool.traffic(100, 10 * SECOND).await;
+    let calls = gone.take_calls();
+    assert!((400..600).contains(&calls), "{calls} of 1000");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_came_due_while_nobody_called_is_done_before_anything_is_decided() {
     let (ill, well) = (Scripted::new(Does::Resets), Scripted::answers(10));
     let pool = Pool::new(policy(PolicyKind::RoundRobin), &[&ill, &well]);

@@ -22,6 +22,8 @@ pub(crate) enum Does {
     Answers(u16, Duration),
     /// Resets the connection at once.
     Resets,
+    /// Nothing listens.
+    Refuses,
     /// Never answers.
     Hangs,
     /// Breaks the rules of the language.
@@ -105,6 +107,7 @@ impl Service<u64> for Scripted {
                     Ok(status)
                 }
                 Does::Resets => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+                Does::Refuses => Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
                 Does::Hangs => pending().await,
                 Does::Panics => panic!("scripted"),
             }
