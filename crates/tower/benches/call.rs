@@ -92,6 +92,7 @@ fn member(number: u16) -> Member {
         weight: 1,
         version: "".into(),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 

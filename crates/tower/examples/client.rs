@@ -46,6 +46,7 @@ fn member(name: &str, address: SocketAddr) -> Member {
         weight: 1,
         version: "".into(),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 

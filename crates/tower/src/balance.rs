@@ -7,7 +7,7 @@
 
 use crate::backends::Backends;
 use crate::classify::{AnyResponse, Classify};
-use crate::driver::{Driver, Place, Waiter};
+use crate::driver::{Driver, Held, Waiter};
 use crate::error::BoxError;
 use crate::future::ResponseFuture;
 use crate::in_flight::InFlight;
@@ -61,7 +61,7 @@ enum State<S> {
 
 /// A place, and the service there.
 struct Picked<S> {
-    place: Place,
+    place: Held,
     service: S,
     /// A claim that is a trial is not usable for others from the start.
     was_usable: bool,

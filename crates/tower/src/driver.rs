@@ -57,7 +57,7 @@ impl Driver {
         now: Instant,
         hash: Option<u64>,
         tried: &[u64],
-    ) -> Result<Place, NoPick> {
+    ) -> Result<Held, NoPick> {
         self.advance(now);
         let claim = self.pool.pick(&Pick {
             now,
@@ -65,7 +65,7 @@ impl Driver {
             hash,
             tried,
         })?;
-        Ok(Place {
+        Ok(Held {
             claim,
             wake: Wake {
                 driver: Arc::clone(self),
@@ -174,13 +174,13 @@ impl fmt::Debug for Driver {
 
 /// A backend's place for one request, given back when it drops; one who waits for a place is then woken.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Held {
     claim: Claim,
     // Dropped after `claim`: fields go in their order.
     wake: Wake,
 }
 
-impl Place {
+impl Held {
     pub(crate) fn backend(&self) -> &Arc<Backend> {
         self.claim.backend()
     }

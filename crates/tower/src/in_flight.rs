@@ -1,21 +1,21 @@
 //! One request at a backend: its place, and what core hears of it.
 
 use crate::classify::Verdict;
-use crate::driver::Place;
+use crate::driver::Held;
 use mizan_core::{Instant, Outcome};
 use std::time::Duration;
 
 /// A request in flight. It is observed once: by `ended`, or as aborted when it drops without.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    place: Place,
+    place: Held,
     started: Instant,
     is_observed: bool,
 }
 
 impl InFlight {
     /// Begins at `started`.
-    pub(crate) fn new(place: Place, started: Instant) -> Self {
+    pub(crate) fn new(place: Held, started: Instant) -> Self {
         Self {
             place,
             started,

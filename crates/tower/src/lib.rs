@@ -16,6 +16,7 @@
 //!         weight: 1,
 //!         version: "".into(),
 //!         in_flight_max: Some(100),
+//!         place: Default::default(),
 //!     };
 //!     let service = service_fn(move |name: &'static str| async move {
 //!         Ok::<_, BoxError>(format!("{name}, says {port}"))

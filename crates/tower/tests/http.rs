@@ -16,6 +16,7 @@ fn member(key: &str, address: Address) -> Member {
         weight: 1,
         version: "".into(),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 

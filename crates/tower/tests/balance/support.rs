@@ -220,6 +220,7 @@ pub(crate) fn member(number: usize) -> Member {
         weight: 1,
         version: "".into(),
         in_flight_max: None,
+        place: Default::default(),
     }
 }
 
