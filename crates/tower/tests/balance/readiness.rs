@@ -100,25 +100,26 @@ async fn no_wake_is_lost_between_threads() {
     let service = Scripted::answers(0);
     pool.backends
         .set((0..2).map(|number| (bounded(number, 1), service.clone())));
-    let start = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
         let mut client = pool.client();
         tasks.spawn(async move {
+            let mut late = 0;
             for number in 0..500 {
+                let start = Instant::now();
                 client.ready().await.unwrap();
+                late += u32::from(start.elapsed() >= SECOND);
                 yield_now().await;
                 client.call(number).await.unwrap();
             }
+            late
         });
     }
-    while let Some(end) = tasks.join_next().await {
-        end.unwrap();
-    }
+    // Who was not woken looks again after a second. Two waits as long are a busy machine's.
+    let late: u32 = tasks.join_all().await.iter().sum();
+    assert!(late <= 2, "{late} waits had no wake");
     assert_eq!(service.take_calls(), 8000);
     assert_eq!(pool.in_flight(), [0, 0]);
-    // A lost wake costs a second each; some seconds are for a slow machine.
-    assert!(start.elapsed() < 20 * SECOND, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,11 +64,11 @@ impl Scripted {
     }
 
     pub(crate) fn change(&self, does: Does) {
-        *self.0.does.lock().unwrap() = does;
+        *self.0.does.lock().expect("not poisoned") = does;
     }
 
     pub(crate) fn set_readiness(&self, readiness: Readiness) {
-        let mut held = self.0.readiness.lock().unwrap();
+        let mut held = self.0.readiness.lock().expect("not poisoned");
         held.0 = readiness;
         held.1.drain(..).for_each(Waker::wake);
     }
@@ -85,7 +85,7 @@ impl Service<u64> for Scripted {
     type Future = Pin<Box<dyn Future<Output = Result<u16, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        let mut held = self.0.readiness.lock().unwrap();
+        let mut held = self.0.readiness.lock().expect("not poisoned");
         match held.0 {
             Readiness::Ready => Poll::Ready(Ok(())),
             Readiness::Broken => Poll::Ready(Err("the service is broken".into())),
@@ -98,7 +98,7 @@ impl Service<u64> for Scripted {
 
     fn call(&mut self, _request: u64) -> Self::Future {
         self.0.calls.fetch_add(1, Ordering::Relaxed);
-        let does = *self.0.does.lock().unwrap();
+        let does = *self.0.does.lock().expect("not poisoned");
         Box::pin(async move {
             match does {
                 Does::Answers(status, Duration::ZERO) => Ok(status),
@@ -171,7 +171,7 @@ impl Pool {
         };
         let events = Arc::<Mutex<Vec<Event>>>::default();
         let log = Arc::clone(&events);
-        let listener = move |event: &Event| log.lock().unwrap().push(event.clone());
+        let listener = move |event: &Event| log.lock().expect("not poisoned").push(event.clone());
         let backends = Backends::with(config, clock, listener);
         let members = services.iter().enumerate();
         backends.set(members.map(|(number, &service)| (member(number), service.clone())));
