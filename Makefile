@@ -50,8 +50,9 @@ test: setup test-rust suites-short ## everything that CI runs: unit, property, s
 test-rust:
 	$(CARGO) test --workspace --locked
 
-test-long: setup release ## all tests in release mode with a hundred times the fuzz, then all suites
-	MIZAN_FUZZ_RUNS=3000000 MIZAN_TORTURE_READS=1250000 $(CARGO) test --workspace --release --locked
+test-long: setup release ## all tests in release mode with a hundred times the fuzz and 1,000 kills of the store, then all suites
+	MIZAN_FUZZ_RUNS=3000000 MIZAN_TORTURE_READS=1250000 MIZAN_STORE_ROUNDS=1000 MIZAN_STORE_STEPS=5000 \
+		$(CARGO) test --workspace --release --locked
 	MIZAN=$(MIZAN) suites/run.sh
 
 suites: setup release ## the outside suites against the release binary: full marks or failure

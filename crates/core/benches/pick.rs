@@ -90,6 +90,7 @@ impl Requests {
             random,
             hash: Some(random),
             tried: &[],
+            worker: 0,
         }
     }
 }

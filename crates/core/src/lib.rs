@@ -40,7 +40,7 @@ pub use backend::{Address, Backend, Member};
 pub use drain::{Drain, DrainConfig, DrainPhase};
 pub use ejection::{Ejection, EjectionCause, EjectionConfig};
 pub use health::{Health, ProbeResult};
-pub use policy::PolicyKind;
+pub use policy::{LoadProbe, LoadReport, LoadSource, PolicyKind, PrequalConfig};
 pub use pool::{
     BackendStatus, Claim, EjectionEnd, Event, Explained, Failure, NoPick, Outcome, Pick, Pool,
     PoolConfig, PoolStatus, UnknownBackend,

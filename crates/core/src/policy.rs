@@ -25,6 +25,7 @@ mod least;
 mod maglev;
 mod peak_ewma;
 mod power_of_two;
+pub(crate) mod prequal;
 mod random;
 mod ring;
 mod round_robin;
@@ -36,6 +37,8 @@ pub(crate) use build::{Blueprint, build};
 pub(crate) use groups::Groups;
 use hashing::Places;
 pub use hashing::stable_hash;
+use prequal::Probes;
+pub use prequal::{LoadProbe, LoadReport, LoadSource, PrequalConfig};
 
 /// How a pool balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -55,6 +58,8 @@ pub enum PolicyKind {
     PowerOfTwo,
     /// The better of two drawn at random, by (in flight + 1) × the peak of latency.
     PeakEwma,
+    /// The quickest of those that say that they have little to do.
+    Prequal,
     /// By the request's hash, on a ring.
     ConsistentHash,
     /// By the request's hash, in a table.
@@ -63,7 +68,7 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// Each of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Random,
         Self::RoundRobin,
         Self::WeightedRoundRobin,
@@ -71,6 +76,7 @@ impl PolicyKind {
         Self::LeastResponseTime,
         Self::PowerOfTwo,
         Self::PeakEwma,
+        Self::Prequal,
         Self::ConsistentHash,
         Self::Maglev,
     ];
@@ -85,6 +91,7 @@ impl PolicyKind {
             Self::LeastResponseTime => "least_response_time",
             Self::PowerOfTwo => "power_of_two",
             Self::PeakEwma => "peak_ewma",
+            Self::Prequal => "prequal",
             Self::ConsistentHash => "consistent_hash",
             Self::Maglev => "maglev",
         }
@@ -96,6 +103,11 @@ impl PolicyKind {
     /// are, and `round_robin` gives everybody a turn.
     pub fn follows_weight(self) -> bool {
         !matches!(self, Self::RoundRobin | Self::ConsistentHash | Self::Maglev)
+    }
+
+    /// Whether failures count as requests in flight, and need not count as latency.
+    pub(crate) fn counts_failures_as_load(self) -> bool {
+        matches!(self, Self::PowerOfTwo | Self::Prequal)
     }
 }
 
@@ -141,6 +153,21 @@ pub(crate) trait Policy: Send + Sync {
     /// How many requests in flight the backend at `index` may have at present by a bound of the policy's.
     fn limit(&self, _index: usize) -> Option<u32> {
         None
+    }
+
+    /// What backends said of their load, for policies that go by it.
+    fn probes(&self) -> Option<&Arc<Probes>> {
+        None
+    }
+
+    /// The backend at an index into the membership says how much it has to do.
+    fn hear(
+        &self,
+        _now: Instant,
+        (_membership, _index): (&Membership, usize),
+        _report: LoadReport,
+        _source: LoadSource,
+    ) {
     }
 
     /// Where figures of load do not agree with the backends.
@@ -189,6 +216,11 @@ impl Membership {
     pub(crate) fn index_of_id(&self, id: u64) -> Option<usize> {
         let at = self.ids.binary_search_by_key(&id, |&(id, _)| id).ok()?;
         Some(self.ids[at].1 as usize)
+    }
+
+    /// Whether the same backends stand in the same places.
+    fn is_of_same(&self, other: &Self) -> bool {
+        self.ids == other.ids
     }
 
     fn index_of(&self, backend: &Backend) -> Option<usize> {
@@ -319,6 +351,42 @@ impl Picker {
         for index in 0..self.membership.backends.len() {
             self.policy.refresh(&self.membership, index);
         }
+    }
+
+    /// A backend says how much it has to do.
+    pub(crate) fn hear(
+        &self,
+        now: Instant,
+        backend: &Backend,
+        report: LoadReport,
+        source: LoadSource,
+    ) {
+        // Only a policy that goes by it has to find the place.
+        if self.policy.probes().is_some()
+            && let Some(index) = self.membership.index_of(backend)
+        {
+            self.policy
+                .hear(now, (&self.membership, index), report, source);
+        }
+    }
+
+    /// Whom to ask how much they have to do.
+    pub(crate) fn load_probes(
+        &self,
+        now: Instant,
+        random: u64,
+        config: PrequalConfig,
+    ) -> Vec<LoadProbe> {
+        let Some(probes) = self.policy.probes().filter(|_| !self.candidates.is_empty()) else {
+            return Vec::new();
+        };
+        let due = probes.due(now, random, (config, &self.candidates));
+        due.into_iter()
+            .map(|(index, workers)| LoadProbe {
+                backend: Arc::clone(&self.membership.backends[index as usize]),
+                workers,
+            })
+            .collect()
     }
 
     /// What is usual at backends of this pool: the mean of a few, chosen by `random`.

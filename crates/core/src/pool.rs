@@ -33,13 +33,13 @@ pub use crate::adaptive::{AdaptiveConfig, AdaptiveState};
 pub use crate::availability::Admin;
 pub use crate::backend::{Address, Backend, Member};
 pub use crate::health::{Health, ProbeResult};
-pub use crate::policy::PolicyKind;
+pub use crate::policy::{LoadProbe, LoadReport, LoadSource, PolicyKind, PrequalConfig};
 pub use crate::retry::{RetryBudget, RetryBudgetConfig};
 pub use crate::spread::{Place, SpreadConfig, Subset};
 pub use claim::Claim;
 pub use event::{EjectionEnd, Event};
 pub use explain::{Explained, PassedOver, Why};
-pub use outcome::{Failure, Outcome};
+pub use outcome::{Failure, Outcome, RETRY_AFTER_MAX};
 pub use status::{BackendStatus, PoolStatus};
 
 /// How a pool decides.
@@ -98,6 +98,9 @@ pub struct Pick<'a> {
     /// [`Backend::id`] of those that this request already tried. They are avoided while another
     /// usable backend remains, and used again when none does.
     pub tried: &'a [u64],
+    /// Any number that is stable for the calling thread, as for [`Pool::observe`]; equal numbers only share cache
+    /// lines, and what backends said.
+    pub worker: usize,
 }
 
 /// Why nobody was picked.
@@ -209,6 +212,26 @@ impl Pool {
         if utilization >= 0.0 {
             backend.live().report(now, utilization);
         }
+    }
+
+    /// A backend says how many requests it has in flight, and how long one takes at that. Heard by policies that go
+    /// by it ([`PolicyKind::Prequal`]); ignored if it is no number, or below 0.
+    pub fn note_load(
+        &self,
+        now: Instant,
+        backend: &Backend,
+        report: LoadReport,
+        source: LoadSource,
+    ) {
+        if report.in_flight.is_finite() && report.in_flight >= 0.0 {
+            self.shared.picker.load().hear(now, backend, report, source);
+        }
+    }
+
+    /// Whom to ask for their load now, if the policy goes by that: as many as the picks since the last call ask
+    /// for, within `config`. `random` is any random number, a new one for each call.
+    pub fn load_probes(&self, now: Instant, random: u64, config: PrequalConfig) -> Vec<LoadProbe> {
+        self.shared.picker.load().load_probes(now, random, config)
     }
 
     /// What a probe found. Ignored if the pool has no probes, or no such member (any more).

@@ -22,7 +22,7 @@ pub fn now() -> Instant {
     Instant::from_nanos(std::time::Instant::now().duration_since(origin).as_nanos() as u64)
 }
 
-/// Wall-clock time since the Unix epoch: for logs and dates only, never for a decision.
+/// Wall-clock time since the Unix epoch: for logs and dates, and for a decision only where a peer names a time of day.
 #[expect(
     clippy::disallowed_methods,
     reason = "this module is the one that may read the clock"

@@ -6,10 +6,13 @@
 //! | `endpoint-load-metrics` | `TEXT cpu_utilization=0.3, application_utilization=0.5`, `JSON {"cpu_utilization": 0.3}` or `BIN` and base64 |
 //! | `endpoint-load-metrics-bin` | base64 of the message `OrcaLoadReport` |
 //!
-//! Of the report only the utilization counts: the application's own figure, or else the processor's.
+//! Three things of it count: the utilization, which is the application's own figure or else the processor's; and two
+//! named metrics, `rif`, the requests in flight at the backend without the one that this answers, and `latency_ms`, how
+//! long a request takes at that. In text they are `named_metrics.rif=3`, in JSON `{"named_metrics": {"rif": 3}}`.
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 use std::fmt;
+use std::time::Duration;
 
 /// Longest report that is looked at, in bytes.
 pub const LENGTH_MAX: usize = 4096;
@@ -26,39 +29,74 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Two figures of a report.
-#[derive(Clone, Copy, Debug, Default)]
-struct Report {
-    processor: Option<f64>,
-    application: Option<f64>,
+/// What of a report counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What of all that can be taken is taken, from 0; above 1 is more than that. `None`: it does not say.
+    pub utilization: Option<f64>,
+    /// Requests in flight, without the one that is answered, from 0.
+    pub in_flight: Option<f64>,
+    /// How long a request takes at that.
+    pub latency: Option<Duration>,
 }
 
-impl Report {
-    /// What of it can be taken is taken, from 0; above 1 is more than that. `None`: it does not say.
-    fn utilization(self) -> Result<Option<f64>, Malformed> {
-        let set = |figure: Option<f64>| figure.filter(|figure| *figure != 0.0);
-        let figure = set(self.application).or(set(self.processor));
-        let figure = figure.or(self.application).or(self.processor);
-        match figure {
-            Some(figure) if !figure.is_finite() || figure < 0.0 => Err(Malformed),
-            figure => Ok(figure),
+/// Figures of a report as they stand.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    processor: Option<f64>,
+    application: Option<f64>,
+    in_flight: Option<f64>,
+    latency_ms: Option<f64>,
+}
+
+/// Names of the named metrics.
+const IN_FLIGHT: &str = "rif";
+const LATENCY_MS: &str = "latency_ms";
+
+/// Longest latency that is taken for one, a day.
+const LATENCY_MS_MAX: f64 = 86_400_000.0;
+
+impl Figures {
+    fn named(&mut self, name: &str, figure: f64) {
+        match name {
+            IN_FLIGHT => self.in_flight = Some(figure),
+            LATENCY_MS => self.latency_ms = Some(figure),
+            _ => {}
         }
+    }
+
+    fn report(self) -> Result<Report, Malformed> {
+        let set = |figure: Option<f64>| figure.filter(|figure| *figure != 0.0);
+        let utilization = set(self.application).or(set(self.processor));
+        let utilization = utilization.or(self.application).or(self.processor);
+        let figures = [utilization, self.in_flight, self.latency_ms];
+        let is_none = |figure: f64| !figure.is_finite() || figure < 0.0;
+        if figures.into_iter().flatten().any(is_none) || self.latency_ms > Some(LATENCY_MS_MAX) {
+            return Err(Malformed);
+        }
+        Ok(Report {
+            utilization,
+            in_flight: self.in_flight,
+            latency: self
+                .latency_ms
+                .map(|ms| Duration::from_secs_f64(ms / 1_000.0)),
+        })
     }
 }
 
-/// The utilization in the value of `endpoint-load-metrics`; `None` if it does not say.
+/// What the value of `endpoint-load-metrics` says.
 ///
 /// # Errors
 /// [`Malformed`]: no form of a report, or a figure that cannot be.
-pub fn read(value: &[u8]) -> Result<Option<f64>, Malformed> {
+pub fn read(value: &[u8]) -> Result<Report, Malformed> {
     if value.len() > LENGTH_MAX {
         return Err(Malformed);
     }
     let value = std::str::from_utf8(value).map_err(|_| Malformed)?.trim();
     let (form, rest) = value.split_once(' ').ok_or(Malformed)?;
     match form {
-        "TEXT" => text(rest)?.utilization(),
-        "JSON" => json(rest)?.utilization(),
+        "TEXT" => text(rest)?.report(),
+        "JSON" => json(rest)?.report(),
         "BIN" => read_binary(rest.trim().as_bytes()),
         _ => Err(Malformed),
     }
@@ -68,7 +106,7 @@ pub fn read(value: &[u8]) -> Result<Option<f64>, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn read_binary(value: &[u8]) -> Result<Option<f64>, Malformed> {
+pub fn read_binary(value: &[u8]) -> Result<Report, Malformed> {
     if value.len() > LENGTH_MAX {
         return Err(Malformed);
     }
@@ -78,24 +116,28 @@ pub fn read_binary(value: &[u8]) -> Result<Option<f64>, Malformed> {
         BASE64_NOPAD
     };
     let message = encoding.decode(value).map_err(|_| Malformed)?;
-    message_of(&message)?.utilization()
+    message_of(&message)?.report()
 }
 
-fn text(value: &str) -> Result<Report, Malformed> {
-    let mut report = Report::default();
+fn text(value: &str) -> Result<Figures, Malformed> {
+    let mut report = Figures::default();
     for pair in value.split(',') {
         let (name, figure) = pair.split_once('=').ok_or(Malformed)?;
         let figure = figure.trim().parse().map_err(|_| Malformed)?;
         match name.trim() {
             "cpu_utilization" => report.processor = Some(figure),
             "application_utilization" => report.application = Some(figure),
-            _ => {}
+            name => {
+                if let Some(name) = name.strip_prefix("named_metrics.") {
+                    report.named(name, figure);
+                }
+            }
         }
     }
     Ok(report)
 }
 
-fn json(value: &str) -> Result<Report, Malformed> {
+fn json(value: &str) -> Result<Figures, Malformed> {
     let value: serde_json::Value = serde_json::from_str(value).map_err(|_| Malformed)?;
     let fields = value.as_object().ok_or(Malformed)?;
     // Either spelling of proto3's JSON.
@@ -103,19 +145,28 @@ fn json(value: &str) -> Result<Report, Malformed> {
         None => Ok(None),
         Some(figure) => figure.as_f64().map(Some).ok_or(Malformed),
     };
-    Ok(Report {
+    let mut figures = Figures {
         processor: figure("cpu_utilization", "cpuUtilization")?,
         application: figure("application_utilization", "applicationUtilization")?,
-    })
+        ..Figures::default()
+    };
+    let named = fields.get("named_metrics").or(fields.get("namedMetrics"));
+    if let Some(named) = named {
+        for (name, figure) in named.as_object().ok_or(Malformed)? {
+            figures.named(name, figure.as_f64().ok_or(Malformed)?);
+        }
+    }
+    Ok(figures)
 }
 
 /// Fields of `OrcaLoadReport` (xds.data.orca.v3).
 const PROCESSOR: u64 = 1;
+const NAMED_METRICS: u64 = 8;
 const APPLICATION: u64 = 9;
 
 /// Reads a protobuf message: keys, each with its wire type, and what they hold.
-fn message_of(mut bytes: &[u8]) -> Result<Report, Malformed> {
-    let mut report = Report::default();
+fn message_of(mut bytes: &[u8]) -> Result<Figures, Malformed> {
+    let mut report = Figures::default();
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
         let (field, wire_type) = (key >> 3, key & 7);
@@ -134,7 +185,11 @@ fn message_of(mut bytes: &[u8]) -> Result<Report, Malformed> {
             }
             2 => {
                 let length = varint(&mut bytes)?;
-                take(&mut bytes, usize::try_from(length).map_err(|_| Malformed)?)?;
+                let value = take(&mut bytes, usize::try_from(length).map_err(|_| Malformed)?)?;
+                if field == NAMED_METRICS {
+                    let (name, figure) = entry_of(value)?;
+                    report.named(name, figure);
+                }
             }
             5 => {
                 take(&mut bytes, 4)?;
@@ -143,6 +198,25 @@ fn message_of(mut bytes: &[u8]) -> Result<Report, Malformed> {
         }
     }
     Ok(report)
+}
+
+/// Reads an entry of a map from names to numbers: what is left out is empty, or 0.
+fn entry_of(mut bytes: &[u8]) -> Result<(&str, f64), Malformed> {
+    let (mut name, mut figure) = ("", 0.0);
+    while !bytes.is_empty() {
+        match varint(&mut bytes)? {
+            0x0a => {
+                let length = usize::try_from(varint(&mut bytes)?).map_err(|_| Malformed)?;
+                name = std::str::from_utf8(take(&mut bytes, length)?).map_err(|_| Malformed)?;
+            }
+            0x11 => {
+                let bits = take(&mut bytes, 8)?.try_into().map_err(|_| Malformed)?;
+                figure = f64::from_le_bytes(bits);
+            }
+            _ => return Err(Malformed),
+        }
+    }
+    Ok((name, figure))
 }
 
 fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
@@ -189,17 +263,52 @@ mod tests {
             ("JSON {}", None),
             ("BIN CQAAAAAAAOA/", Some(0.5)),
         ] {
-            assert_eq!(read(value.as_bytes()), Ok(expected), "{value}");
+            let utilization = read(value.as_bytes()).map(|report| report.utilization);
+            assert_eq!(utilization, Ok(expected), "{value}");
         }
         // cpu_utilization 0.25, a map entry that is passed over, application_utilization 0.75.
         let mut message = vec![9];
         message.extend(0.25f64.to_le_bytes());
+        // Of field 4, which does not count.
         message.extend([0x22, 3, 1, 2, 3, 0x49]);
         message.extend(0.75f64.to_le_bytes());
         for encoding in [BASE64, BASE64_NOPAD] {
             let value = encoding.encode(&message);
-            assert_eq!(read_binary(value.as_bytes()), Ok(Some(0.75)), "{value}");
+            let utilization = read_binary(value.as_bytes()).map(|report| report.utilization);
+            assert_eq!(utilization, Ok(Some(0.75)), "{value}");
         }
+    }
+
+    #[test]
+    fn requests_in_flight_and_their_latency_are_named_metrics_in_each_form() {
+        let entry = |name: &str, figure: f64| {
+            let mut entry = vec![0x0a, name.len() as u8];
+            entry.extend(name.as_bytes());
+            entry.push(0x11);
+            entry.extend(figure.to_le_bytes());
+            [vec![0x42, entry.len() as u8], entry].concat()
+        };
+        let entries = [
+            entry("rif", 3.0),
+            entry("latency_ms", 12.5),
+            entry("x", 1.0),
+        ];
+        let binary = format!("BIN {}", BASE64.encode(&entries.concat()));
+        for value in [
+            "TEXT named_metrics.rif=3,named_metrics.latency_ms=12.5,named_metrics.x=1",
+            "JSON {\"named_metrics\": {\"rif\": 3, \"latency_ms\": 12.5, \"x\": 1}}",
+            "JSON {\"namedMetrics\": {\"rif\": 3.0, \"latency_ms\": 12.5}}",
+            &binary,
+        ] {
+            let expected = Report {
+                utilization: None,
+                in_flight: Some(3.0),
+                latency: Some(Duration::from_micros(12_500)),
+            };
+            assert_eq!(read(value.as_bytes()), Ok(expected), "{value}");
+        }
+        let only = read(b"TEXT named_metrics.rif=0").expect("a report");
+        assert_eq!((only.in_flight, only.latency), (Some(0.0), None));
     }
 
     #[test]
@@ -216,6 +325,12 @@ mod tests {
             "TEXT cpu_utilization=-1",
             "TEXT cpu_utilization=nan",
             "TEXT cpu_utilization=inf",
+            "TEXT named_metrics.rif=-1",
+            "TEXT named_metrics.rif=nan",
+            "TEXT named_metrics.latency_ms=1e300",
+            "JSON {\"named_metrics\": [3]}",
+            "JSON {\"named_metrics\": {\"rif\": \"3\"}}",
+            "BIN QgQKAXIR",
             "XML <a/>",
             "BIN !!!!",
             "BIN CQAAAAAAAPB",

@@ -9,6 +9,7 @@
 mod grpc;
 mod http;
 mod http2;
+mod load;
 mod schedule;
 mod tcp;
 mod tls;
@@ -42,8 +43,14 @@ const FOLLOW_COST: Duration = Duration::from_micros(100);
 /// thousands of backends the wake-ups would cost more than the probes.
 const START_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Probes the backends of all pools that have a health check until `stop` holds true or its sender is gone.
-pub async fn run(current: Arc<Current>, mut stop: watch::Receiver<bool>) {
+/// Probes the backends of all pools that have a health check, and asks those for their load that are to be asked, until
+/// `stop` holds true or its sender is gone.
+pub async fn run(current: Arc<Current>, stop: watch::Receiver<bool>) {
+    let load = load::run(Arc::clone(&current), stop.clone());
+    tokio::join!(check(current, stop), load);
+}
+
+async fn check(current: Arc<Current>, mut stop: watch::Receiver<bool>) {
     let mut prober = Prober::new(current, clock::random());
     loop {
         let now = clock::now();

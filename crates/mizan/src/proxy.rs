@@ -38,6 +38,7 @@ mod queue;
 mod record;
 mod relay;
 mod response_head;
+mod retry_after;
 mod socket;
 mod splice;
 mod sys;

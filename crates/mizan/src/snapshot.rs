@@ -17,8 +17,9 @@ pub use listener::{
     Passthrough, Ping, ProxyHeader,
 };
 pub use pool::{
-    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, Pool, ProbeKind, Protocol,
-    ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters, Waiting,
+    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, LoadProbes, MalformedReports, Pool,
+    ProbeKind, Protocol, ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters,
+    Waiting,
 };
 pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
 pub use tls::{

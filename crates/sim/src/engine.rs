@@ -9,6 +9,7 @@
 //! | `backend`, `faults` | what is wrong with it, and when |
 //! | `balancer` | the core's pool, as the product drives it |
 //! | `flow` | the life of a request |
+//! | `load` | backends are asked how much they have to do |
 //! | `control` | ticks, probes, membership, faults |
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ mod control;
 mod events;
 mod faults;
 mod flow;
+mod load;
 mod request;
 mod station;
 
@@ -140,6 +142,9 @@ impl<'s> Engine<'s> {
                 self.begin_probing(balancer, backend, self.backends.len());
             }
         }
+        if self.balancers.iter().any(Balancer::goes_by_load_reports) {
+            self.begin_asking();
+        }
         self.push_change(0);
     }
 
@@ -182,6 +187,18 @@ impl<'s> Engine<'s> {
                 backend,
                 verdict,
             } => self.balancers[balancer as usize].probed(self.now, backend, verdict),
+            Event::Ask { balancer } => self.ask(balancer),
+            Event::Asked {
+                balancer,
+                backend,
+                workers,
+            } => self.asked(balancer, backend, workers),
+            Event::Told {
+                balancer,
+                backend,
+                workers,
+                load,
+            } => self.balancers[balancer as usize].told(self.now, backend, (workers, load)),
             Event::Fault { change } => self.change(change),
             Event::Drift { backend } => {
                 self.backends[backend as usize].is_drifting = false;

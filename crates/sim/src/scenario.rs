@@ -45,8 +45,8 @@ pub struct Scenario {
     pub network: Duration,
     /// Requests a second over time, in order of `from`; the first begins at zero.
     pub arrivals: Vec<Rate>,
-    /// After this long a client goes away: to the balancer that is an abort, which says nothing of
-    /// the backend.
+    /// After this long a client goes away: to the balancer that is an abort, which says that the backend
+    /// is slow if it waited for longer than is usual.
     pub client_timeout: Option<Duration>,
     /// What the balancers are configured to do.
     pub pool: PoolPlan,

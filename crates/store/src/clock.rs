@@ -1,6 +1,7 @@
 //! The one place of this crate that reads time and entropy.
 
 use std::fmt::Debug;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -42,4 +43,9 @@ impl Clock for System {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
     }
+}
+
+/// 64 random bits, not for secrets: from the keys of the standard library's hash maps, which are the system's entropy.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(System.wall())
 }

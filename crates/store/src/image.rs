@@ -22,7 +22,7 @@
 //! ```
 //!
 //! The CRC is IEEE's, which PHP, Python, Go and Rust all have. A reader that wants one key searches the index and parses one
-//! value. Who writes makes a new file and renames it, so that no reader ever sees half of one ([`place`]).
+//! value. Who writes makes a new file and renames it, so that no reader ever sees half of one (`place`).
 
 mod place;
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod clock;
 mod compare;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod embedded;
 mod entry;
 mod error;
 pub mod follower;

@@ -64,6 +64,7 @@ impl Driver {
             random: self.clock.random(),
             hash,
             tried,
+            worker: worker(),
         })?;
         Ok(Held {
             claim,

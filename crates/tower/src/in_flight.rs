@@ -53,14 +53,16 @@ impl Verdict {
             Self::ServerError(status) => Outcome::ServerError {
                 status,
                 latency: time,
+                retry_after: None,
             },
             Self::Failure(failure) => Outcome::Failure(failure),
-            Self::Nothing => aborted(time),
+            // What says nothing of the backend says nothing of its time.
+            Self::Nothing => aborted(Duration::ZERO),
         }
     }
 }
 
-/// A request whose caller waited for `_waited` and learnt nothing.
-fn aborted(_waited: Duration) -> Outcome {
-    Outcome::Aborted
+/// A request whose caller waited for `waited` and learnt nothing.
+fn aborted(waited: Duration) -> Outcome {
+    Outcome::Aborted { waited }
 }

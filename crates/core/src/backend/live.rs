@@ -41,12 +41,16 @@ pub(crate) struct Live {
     errors: AtomicU32,
     refused: AtomicU32,
     lost: AtomicU32,
+    /// Answers in a row that ask for fewer requests.
+    limited: AtomicU32,
     /// When and why a request marked it; read by the next `tick`.
     marked_at: AtomicU64,
     mark: AtomicU32,
     /// Its own account of its load (`f32`), and when that came.
     reported: AtomicU32,
     reported_at: AtomicU64,
+    /// When it last said how many requests it has in flight; 0 for never.
+    told_at: AtomicU64,
     /// What the configuration says.
     nominal: AtomicU32,
     in_flight_limit: AtomicU32,
@@ -73,10 +77,12 @@ impl Live {
             errors: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             lost: AtomicU32::new(0),
+            limited: AtomicU32::new(0),
             marked_at: AtomicU64::new(0),
             mark: AtomicU32::new(0),
             reported: AtomicU32::new(0),
             reported_at: AtomicU64::new(0),
+            told_at: AtomicU64::new(0),
             nominal: AtomicU32::new(0),
             in_flight_limit: AtomicU32::new(UNLIMITED),
             level: AtomicU32::new(LEVELS),
@@ -105,10 +111,12 @@ impl Live {
             errors: copy(&self.errors),
             refused: copy(&self.refused),
             lost: copy(&self.lost),
+            limited: copy(&self.limited),
             marked_at: copy_long(&self.marked_at),
             mark: copy(&self.mark),
             reported: copy(&self.reported),
             reported_at: copy_long(&self.reported_at),
+            told_at: copy_long(&self.told_at),
             nominal: copy(&self.nominal),
             in_flight_limit: copy(&self.in_flight_limit),
             level: copy(&self.level),
@@ -200,6 +208,17 @@ impl Live {
         self.reported_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
+    /// It says how many requests it has in flight.
+    pub(crate) fn tell(&self, now: Instant) {
+        self.told_at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When it last did.
+    pub(crate) fn told_at(&self) -> Option<Instant> {
+        let at = self.told_at.load(Ordering::Relaxed);
+        (at != 0).then(|| Instant::from_nanos(at))
+    }
+
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::SeqCst)
     }
@@ -258,6 +277,20 @@ impl Live {
         }
     }
 
+    /// Counts an answer that asks for fewer requests; gives how many were in a row.
+    pub(crate) fn count_limited(&self) -> u32 {
+        self.limited
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1)
+    }
+
+    /// An answer that does not.
+    pub(crate) fn end_limited(&self) {
+        if self.limited.load(Ordering::Relaxed) != 0 {
+            self.limited.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts an outcome that spoke against it.
     pub(crate) fn count_failure(&self, kind: FailureKind) -> Runs {
         let grow = |run: &AtomicU32| run.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -298,6 +331,7 @@ impl Live {
     /// Starts all runs anew.
     pub(crate) fn clear_runs(&self) {
         self.count_success();
+        self.end_limited();
     }
 
     /// Notes when and why, for the next `tick`. Before the gate is changed.

@@ -49,12 +49,15 @@ impl Decaying {
         f64::from_bits(self.0.load(Ordering::SeqCst))
     }
 
-    fn update(&self, change: impl Fn(f64) -> f64) {
+    /// Gives what it was before.
+    fn update(&self, change: impl Fn(f64) -> f64) -> f64 {
         let update = |bits| Some(change(f64::from_bits(bits)).to_bits());
-        // The closure never declines, so this cannot fail.
-        let _ = self
+        let before = self
             .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, update);
+        // The closure never declines, so both are the same.
+        let (Ok(before) | Err(before)) = before;
+        f64::from_bits(before)
     }
 }
 
@@ -127,6 +130,25 @@ impl Latency {
         self.level.update(|level| level + since / LATENCY_TAU);
     }
 
+    /// A request ended after `waited` without an answer: it would have taken longer. Raises the estimate, as it last
+    /// was, if that is less; true if so. Never lowers it.
+    pub(crate) fn sample_at_least(&self, now: Instant, waited: Duration) -> bool {
+        let since = self.elapsed(now);
+        let seconds = waited.as_secs_f64().clamp(SAMPLE_MIN, SAMPLE_MAX);
+        let keep = (-since / LATENCY_TAU).exp();
+        let shift = now.as_secs_f64() / LATENCY_TAU;
+        let before = self.level.update(|level| {
+            if level == f64::NEG_INFINITY {
+                return seconds.ln() + shift;
+            }
+            // Not faded, or a backend that hangs would fade into the fastest of all.
+            let held = (level + since / LATENCY_TAU - shift).exp();
+            let raised = seconds.max(held).mul_add(1.0 - keep, held * keep);
+            raised.ln() + shift
+        });
+        before + since / LATENCY_TAU - shift < seconds.ln()
+    }
+
     /// Seconds since the last sample; this one is then the last.
     fn elapsed(&self, now: Instant) -> f64 {
         let before = self.sampled_at.fetch_max(now.as_nanos(), Ordering::SeqCst);
@@ -196,6 +218,13 @@ impl Penalty {
             let value = (level - shift).exp() + step;
             value.min(PENALTY_MAX).ln() + shift
         });
+        self.project(now);
+    }
+
+    /// It does not fall below `step` requests for `time` from `now` on.
+    pub(crate) fn last(&self, now: Instant, time: Duration, step: f64) {
+        let shift = (now + time).as_secs_f64() / PENALTY_TAU;
+        self.level.update(|level| level.max(step.ln() + shift));
         self.project(now);
     }
 }

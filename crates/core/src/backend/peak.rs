@@ -80,6 +80,14 @@ impl Peak {
         self.sample(now, latency.max(FAILURE_LATENCY).max(before));
     }
 
+    /// A request ended after `waited` without an answer: it would have taken longer. Never lowers the estimate.
+    pub(crate) fn sample_at_least(&self, now: Instant, waited: Duration) {
+        self.elapsed(now);
+        let seconds = waited.as_secs_f64().clamp(SAMPLE_MIN, SAMPLE_MAX);
+        // The bits of positive numbers are ordered as the numbers are.
+        self.value.fetch_max(seconds.to_bits(), Ordering::SeqCst);
+    }
+
     /// A request ended with nothing learnt: the estimate stays what it last was.
     pub(crate) fn hold(&self, now: Instant) {
         self.elapsed(now);

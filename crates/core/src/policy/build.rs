@@ -9,6 +9,7 @@ use super::hashing::{Hashing, Places};
 use super::least::{LeastOfAll, Measure};
 use super::peak_ewma::PeakEwma;
 use super::power_of_two::PowerOfTwo;
+use super::prequal::Prequal;
 use super::random::Random;
 use super::round_robin::Turns;
 use super::split::Split;
@@ -69,10 +70,29 @@ fn one(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
         PolicyKind::LeastConnections => least(plan, Measure::Connections),
         PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
         PolicyKind::PeakEwma => Arc::new(PeakEwma::new(&weighted_candidates(plan))),
+        PolicyKind::Prequal => prequal(plan),
         PolicyKind::PowerOfTwo | PolicyKind::ConsistentHash | PolicyKind::Maglev => {
             Arc::new(PowerOfTwo::new(&weighted_candidates(plan)))
         }
     }
+}
+
+/// What backends said goes on being known while they stay where they are.
+fn prequal(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
+    let before = plan.previous;
+    let probes = before
+        .policy
+        .probes()
+        .filter(|_| before.membership.is_of_same(plan.membership));
+    let probes = match probes {
+        Some(probes) if std::ptr::eq(plan.membership, &raw const *before.membership) => {
+            Arc::clone(probes)
+        }
+        // Other objects, of which picks are not to be noticed.
+        Some(probes) => Arc::new(probes.copy()),
+        None => Arc::default(),
+    };
+    Arc::new(Prequal::new(&weighted_candidates(plan), probes))
 }
 
 /// Places depend on the members alone, a bound on the candidates too.

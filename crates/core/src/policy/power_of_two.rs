@@ -29,6 +29,14 @@ impl PowerOfTwo {
     }
 }
 
+impl PowerOfTwo {
+    /// The first of the two that a pick would draw.
+    pub(crate) fn draw(&self, view: &View<'_>) -> Option<usize> {
+        let mut random = view.pick.random;
+        self.candidates.draw_eligible(view, &mut random, None)
+    }
+}
+
 impl Policy for PowerOfTwo {
     fn pick(&self, view: &View<'_>) -> Option<Claim> {
         let (first, second) = self.candidates.draw_two(view)?;

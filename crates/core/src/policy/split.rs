@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::pool::Claim;
 use crate::time::Instant;
 
-use super::{Groups, Membership, Policy, View, mix};
+use super::prequal::Probes;
+use super::{Groups, LoadReport, LoadSource, Membership, Policy, View, mix};
 
 /// Makes the draw of a group independent of what is drawn within it.
 const DRAW: u64 = 0x6772_6F75_7073_0000;
@@ -74,6 +75,23 @@ impl Policy for Split {
             if self.groups.has(part.number, index) {
                 part.policy.refresh(membership, index);
             }
+        }
+    }
+
+    fn probes(&self) -> Option<&Arc<Probes>> {
+        self.parts.first()?.policy.probes()
+    }
+
+    fn hear(
+        &self,
+        now: Instant,
+        (membership, index): (&Membership, usize),
+        report: LoadReport,
+        source: LoadSource,
+    ) {
+        let is_its = |part: &&Part| self.groups.has(part.number, index);
+        if let Some(part) = self.parts.iter().find(is_its) {
+            part.policy.hear(now, (membership, index), report, source);
         }
     }
 

@@ -213,7 +213,7 @@ impl Control {
         self.shared
             .set_keeps_peaks(self.config.policy == PolicyKind::PeakEwma);
         self.shared
-            .set_charges_latency(self.config.policy != PolicyKind::PowerOfTwo);
+            .set_charges_latency(!self.config.policy.counts_failures_as_load());
         let is_watched = self.config.ejection.enabled || self.config.adaptive.enabled;
         if !is_watched {
             self.looks = Looks::default();

@@ -10,10 +10,17 @@ use crate::backend::live::{FailureKind, Live};
 use crate::backend::load::penalty_step;
 use crate::backend::peak::Peak;
 use crate::ejection::refusal::REFUSALS;
-use crate::policy::mix;
+use crate::policy::{Usual, mix};
 use crate::time::Instant;
 
 use super::shared::{Shared, work};
+
+/// A backend is left alone for no longer than this, whatever it asks for: a slip of its must not cost a share of the
+/// pool for a day.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// So many answers of 429 with `Retry-After` in a row are heeded: fewer speak of the client that got them.
+const LIMITED: u32 = 3;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,17 +30,30 @@ pub enum Outcome {
         /// Until the response's head.
         latency: Duration,
     },
+    /// 429 with `Retry-After`: answered, and not wanted so soon again.
+    Limited {
+        /// Until the response's head.
+        latency: Duration,
+        /// What the backend asks for.
+        retry_after: Duration,
+    },
     /// The backend's own 5xx.
     ServerError {
         /// The status.
         status: u16,
         /// Until the response's head.
         latency: Duration,
+        /// How long the backend asks to be left alone, if it does.
+        retry_after: Option<Duration>,
     },
     /// No usable response.
     Failure(Failure),
-    /// The client went away: says nothing of the backend, and never that it is fast.
-    Aborted,
+    /// The client went away, or had to go. Never says that the backend is fast; but that it is slow where the
+    /// client had waited for longer than is usual.
+    Aborted {
+        /// How long the backend had had the whole request without an answer; zero if it had not.
+        waited: Duration,
+    },
 }
 
 /// Why there was no usable response.
@@ -68,30 +88,43 @@ pub(crate) fn observe(
 ) {
     let live = backend.live();
     match outcome {
-        Outcome::Success { latency } => live.cells.answered(worker, latency),
+        Outcome::Success { latency } | Outcome::Limited { latency, .. } => {
+            live.cells.answered(worker, latency);
+        }
         Outcome::ServerError { .. } | Outcome::Failure(_) => live.cells.failed(worker),
-        Outcome::Aborted => {}
+        Outcome::Aborted { .. } => {}
     }
     shared.note_traffic();
     match outcome {
         Outcome::Success { latency } => {
-            live.latency.sample(now, latency);
-            peak(shared, live, |peak| peak.sample(now, latency));
-            live.count_success();
-            if live.gate.load().has(Gate::PROBATION) {
-                live.gate.clear(Gate::PROBATION);
-                shared.demand(work::STALE);
-            }
-            connected(shared, backend);
+            succeeded(shared, now, backend, latency);
+            live.end_limited();
         }
-        Outcome::ServerError { status, latency } => {
+        Outcome::Limited {
+            latency,
+            retry_after,
+        } => {
+            succeeded(shared, now, backend, latency);
+            if live.count_limited() >= LIMITED {
+                pause(shared, now, backend, retry_after);
+            }
+        }
+        Outcome::ServerError {
+            status,
+            latency,
+            retry_after,
+        } => {
             connected(shared, backend);
+            live.end_limited();
             let kind = if matches!(status, 502..=504) {
                 FailureKind::Failure
             } else {
                 FailureKind::Error
             };
             failed(shared, now, backend, kind, Some(latency));
+            if let Some(retry_after) = retry_after {
+                pause(shared, now, backend, retry_after);
+            }
         }
         Outcome::Failure(failure) => {
             if failure.connected() {
@@ -106,12 +139,54 @@ pub(crate) fn observe(
             };
             failed(shared, now, backend, kind, None);
         }
-        Outcome::Aborted => {
-            live.latency.hold(now);
-            peak(shared, live, |peak| peak.hold(now));
-        }
+        Outcome::Aborted { waited } => aborted(shared, now, (worker, live), waited),
     }
     shared.refresh(backend);
+}
+
+fn succeeded(shared: &Shared, now: Instant, backend: &Backend, latency: Duration) {
+    let live = backend.live();
+    live.latency.sample(now, latency);
+    peak(shared, live, |peak| peak.sample(now, latency));
+    live.count_success();
+    if live.gate.load().has(Gate::PROBATION) {
+        live.gate.clear(Gate::PROBATION);
+        shared.demand(work::STALE);
+    }
+    connected(shared, backend);
+}
+
+/// A request ended before its answer, which so took longer than `waited`: a sample of latency from one side. What
+/// waited for longer than is usual raises the estimate, what did not says nothing.
+fn aborted(shared: &Shared, now: Instant, (worker, live): (usize, &Live), waited: Duration) {
+    // Of a backend that nothing is known of, what is usual in its pool is expected.
+    let usual = || usual(shared, now, live).latency;
+    let is_known = live.latency.level().is_some();
+    if waited.is_zero() || (!is_known && (usual().is_zero() || waited <= usual())) {
+        live.latency.hold(now);
+        return peak(shared, live, |peak| peak.hold(now));
+    }
+    if live.latency.sample_at_least(now, waited) {
+        live.cells.answered(worker, waited);
+    }
+    peak(shared, live, |peak| peak.sample_at_least(now, waited));
+}
+
+/// The backend asks to be left alone for `time`: until then its penalty is no less than that of one failure now.
+fn pause(shared: &Shared, now: Instant, backend: &Backend, time: Duration) {
+    let live = backend.live();
+    let step = penalty_step(live.latency.at(now), usual(shared, now, live));
+    live.penalty.last(now, time.min(RETRY_AFTER_MAX), step);
+    shared.note_penalty(backend);
+}
+
+/// What is usual at the backends of the pool.
+fn usual(shared: &Shared, now: Instant, live: &Live) -> Usual {
+    // The place and not the id, which differs from one pool of a process to the next: a decision can be
+    // repeated from what it was given.
+    let place = live.slot.load(Ordering::Relaxed);
+    let random = mix(now.as_nanos() ^ u64::from(place));
+    shared.picker.load().usual(now, random)
 }
 
 /// The same for the figure of the policy that goes by peaks, where that is in force.
@@ -130,11 +205,7 @@ fn failed(
     latency: Option<Duration>,
 ) {
     let live = backend.live();
-    // The place and not the id, which differs from one pool of a process to the next: a decision can be
-    // repeated from what it was given.
-    let place = live.slot.load(Ordering::Relaxed);
-    let random = mix(now.as_nanos() ^ u64::from(place));
-    let usual = shared.picker.load().usual(now, random);
+    let usual = usual(shared, now, live);
     live.penalty
         .add(now, penalty_step(live.latency.at(now), usual));
     if kind == FailureKind::Refused || !shared.charges_latency() {

@@ -75,6 +75,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         configured: Vec::new(),
         versions: Vec::new(),
         hash_key: None,
+        load_probes: None,
         health,
         protocol: crate::snapshot::Protocol::default(),
         http2: crate::snapshot::Http2Upstream::default(),

@@ -8,7 +8,6 @@ use super::answer;
 use super::connection::Downstream;
 use super::error::Reason;
 use super::exchange::After;
-use super::forward;
 use super::plan::Plan;
 use super::record::Record;
 use super::timer::Wheel;
@@ -83,7 +82,7 @@ pub(super) fn count(in_force: &InForce, outcome: &Record<'_>) {
     let Some(reason @ (Reason::DrainCut | Reason::Shutdown)) = outcome.reason else {
         return;
     };
-    if let Some(cause) = forward::unreached(reason) {
+    if let Some(cause) = reason.unreached() {
         in_force.series.pool(outcome.place).unreached(cause);
     }
 }

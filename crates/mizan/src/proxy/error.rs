@@ -3,6 +3,7 @@
 use crate::client_hello::HelloError;
 use crate::h1::HeadError;
 use crate::h1::chunked::ChunkError;
+use crate::telemetry::cause::{Cause, RetryCause};
 use mizan_core::pool::{Failure, NoPick};
 
 /// Why Mizan answers by itself, or cuts.
@@ -98,6 +99,43 @@ pub(super) enum Reason {
 }
 
 impl Reason {
+    /// Why a request that ended so has reached nothing; `None`: it has.
+    pub(super) fn unreached(self) -> Option<Cause> {
+        match self {
+            Self::NoBackend => Some(Cause::NoBackend),
+            Self::QueueFull | Self::QueueTimeout => Some(Cause::QueueFull),
+            Self::ConnectRefused | Self::ConnectError | Self::NoResources => {
+                Some(Cause::ConnectRefused)
+            }
+            Self::ConnectTimeout => Some(Cause::ConnectTimeout),
+            Self::TlsFailed => Some(Cause::TlsFailed),
+            Self::Reset => Some(Cause::ResetBeforeResponse),
+            Self::PoolReuse => Some(Cause::PoolReuse),
+            Self::DrainCut => Some(Cause::DrainCut),
+            Self::Shutdown => Some(Cause::Shutdown),
+            _ => None,
+        }
+    }
+
+    /// Why a request is tried again after it.
+    pub(super) fn retry_cause(self) -> RetryCause {
+        match self {
+            Self::ConnectRefused | Self::ConnectError | Self::NoResources => {
+                RetryCause::ConnectRefused
+            }
+            Self::ConnectTimeout => RetryCause::ConnectTimeout,
+            Self::TlsFailed => RetryCause::TlsFailed,
+            Self::PoolReuse => RetryCause::PoolReuse,
+            Self::ResponseTimeout => RetryCause::Timeout,
+            Self::RetryStatus(_) => RetryCause::Status,
+            Self::BadResponse(_)
+            | Self::WrongProtocol
+            | Self::BadResponseChunk(_)
+            | Self::BadInterim => RetryCause::BadResponse,
+            _ => RetryCause::ResetBeforeResponse,
+        }
+    }
+
     /// What becomes of a request for which nobody was picked; `None`: it waits in the pool's queue, if that has room.
     pub(super) fn of(no_pick: NoPick) -> Option<Self> {
         match no_pick {

@@ -124,6 +124,7 @@ fn judge<'s>(
                     random: asked.seed,
                     hash: hash(pool, instead.is_some(), (&plan, decided), &view),
                     tried: &[],
+                    worker: 0,
                 }),
                 waiting: pool.waiters.count(),
             };

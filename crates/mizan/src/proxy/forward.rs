@@ -18,7 +18,8 @@ use crate::clock;
 use crate::h1::Framing;
 use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
-use crate::telemetry::cause::{Cause, RetryCause};
+
+use crate::telemetry::cause::Cause;
 use mizan_core::backend::Backend;
 use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
 use mizan_core::time::Instant;
@@ -56,17 +57,13 @@ impl<'s> Request<'s> {
     }
 }
 
-/// What failed, if a pool had nobody to give: then another may stand in for it. Where a try before was delivered, the last
-/// was safe, and so is the next.
-fn nobody_there(reason: Reason) -> Option<Failed> {
-    let is_unmet = matches!(
-        unreached(reason)?,
-        Cause::NoBackend | Cause::ConnectRefused | Cause::ConnectTimeout | Cause::TlsFailed
-    );
-    is_unmet.then_some(Failed {
-        reason,
-        undelivered: true,
-    })
+/// Whether a pool had nobody to give: then another may stand in for it. Where a try before was delivered, the last was
+/// safe, and so is the next.
+fn is_nobody_there(reason: Reason) -> bool {
+    matches!(
+        reason.unreached(),
+        Some(Cause::NoBackend | Cause::ConnectRefused | Cause::ConnectTimeout | Cause::TlsFailed)
+    )
 }
 
 /// Backends that were tried.
@@ -89,12 +86,30 @@ impl Tried {
     }
 }
 
+/// Nothing was asked of the backend, or nobody can tell what: its silence says nothing.
+pub(super) const ABORTED: Outcome = Outcome::Aborted {
+    waited: Duration::ZERO,
+};
+
 /// Why a try failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed {
     pub(super) reason: Reason,
     /// Provably nothing reached the backend.
     pub(super) undelivered: bool,
+    /// The backend had the whole request, and has not answered.
+    pub(super) sent: Option<Sent>,
+    /// What the answer asks for by `Retry-After`.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// When a request was sent whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sent {
+    /// As the try began.
+    AtOnce,
+    /// When the client had sent it.
+    Late(Instant),
 }
 
 impl Failed {
@@ -103,6 +118,8 @@ impl Failed {
         Self {
             reason,
             undelivered: false,
+            sent: None,
+            retry_after: None,
         }
     }
 }
@@ -130,23 +147,29 @@ pub(super) async fn forward<'s>(
     let content_max = plan::body_bytes_max(route, &down.listener);
     let mut upload = Upload::new(plan, down, pool.retry.buffer_bytes_max, content_max);
     let all_refuse = pool.core.is_last_resort();
-    let mut result = match upload.begin(down) {
-        Ok(()) => tries(down, &request, &mut upload, (outcome, None)).await,
-        Err(reason) => Err(reason),
-    };
-    for next in route.action.fallback() {
+    let begun = upload.begin(down);
+    let mut standing_in = route.action.fallback().iter();
+    let mut failed = None;
+    // One place where tries are awaited: a burst's future has room for one.
+    let result = loop {
+        let result = match begun {
+            Ok(()) => tries(down, &request, &mut upload, (outcome, failed)).await,
+            Err(reason) => Err(reason),
+        };
+        failed = result
+            .as_ref()
+            .err()
+            .copied()
+            .filter(|it| is_nobody_there(*it));
         // A split's other parts may stand in for one of them.
-        if Arc::ptr_eq(next, pool) {
-            continue;
-        }
-        let Some(failed) = result.as_ref().err().copied().and_then(nobody_there) else {
-            break;
+        let mut others = standing_in.by_ref().filter(|next| !Arc::ptr_eq(next, pool));
+        let Some(next) = others.next().filter(|_| failed.is_some()) else {
+            break result;
         };
         request.fall_back(next, down);
         outcome.pool = Some(&**next);
         upload.rewind();
-        result = tries(down, &request, &mut upload, (outcome, Some(failed))).await;
-    }
+    };
     let pool = request.pool;
     outcome.bytes_in += upload.read;
     match result {
@@ -161,7 +184,7 @@ pub(super) async fn forward<'s>(
             if outcome.tries == 0 {
                 outcome.place = in_force.series.place(Some(route.index), Some(pool), "");
             }
-            if let Some(cause) = unreached(reason) {
+            if let Some(cause) = reason.unreached() {
                 in_force.series.pool(outcome.place).unreached(cause);
             }
             let keep = upload.is_read() && answer::keeps_after_failure(plan, reason);
@@ -176,7 +199,7 @@ async fn tries<'s>(
     down: &mut Downstream,
     request: &Request<'s>,
     upload: &mut Upload,
-    (outcome, mut last): (&mut Record<'s>, Option<Failed>),
+    (outcome, mut last): (&mut Record<'s>, Option<Reason>),
 ) -> Result<After, Reason> {
     let pool = request.pool;
     let mut tried = Tried::default();
@@ -198,8 +221,7 @@ async fn tries<'s>(
             Ok(picked) => picked,
             Err(reason) => {
                 // A status that was to be retried is gone; what stopped the retry is the answer.
-                let before = last.map(|failed| failed.reason);
-                return Err(before
+                return Err(last
                     .filter(|before| !matches!(before, Reason::RetryStatus(_)))
                     .unwrap_or(reason));
             }
@@ -219,7 +241,7 @@ async fn tries<'s>(
         let picked = (held, started);
         match one_try(down, request, upload, picked, (outcome, may_retry)).await {
             Ok(after) => {
-                if let Some(cause) = last.and_then(|failed| unreached(failed.reason)) {
+                if let Some(cause) = last.and_then(Reason::unreached) {
                     request.in_force.series.pool(outcome.place).rescued(cause);
                 }
                 return Ok(after);
@@ -232,9 +254,9 @@ async fn tries<'s>(
                     .in_force
                     .series
                     .pool(outcome.place)
-                    .retried(retry_cause(failed.reason));
+                    .retried(failed.reason.retry_cause());
                 upload.rewind();
-                last = Some(failed);
+                last = Some(failed.reason);
                 back_off(pool, outcome.tries - before).await;
             }
         }
@@ -254,11 +276,12 @@ async fn one_try<'s>(
     let mut up = match connect::connect(down, request, backend, outcome.place).await {
         Ok(up) => up,
         Err(reason) => {
-            observe_failure(request, backend, reason, started);
-            return Err(Failed {
-                reason,
+            let failed = Failed {
                 undelivered: true,
-            });
+                ..Failed::delivered(reason)
+            };
+            observe_failure(request, backend, &failed, started);
+            return Err(failed);
         }
     };
     let answered =
@@ -267,7 +290,7 @@ async fn one_try<'s>(
         Ok(response) => response,
         Err(failed) => {
             up.abandon();
-            observe_failure(request, backend, failed.reason, started);
+            observe_failure(request, backend, &failed, started);
             return Err(failed);
         }
     };
@@ -332,7 +355,7 @@ async fn conclude(
     }
     match relayed {
         Ok(()) if response.head.is_upgrade => {
-            observe_answer(request, backend, 101, (latency, clock::now()));
+            observe_answer(request, backend, (101, None), (latency, clock::now()));
             Concluded::Upgraded
         }
         Ok(()) => {
@@ -350,7 +373,8 @@ async fn conclude(
                 }
                 None => response.head.status,
             };
-            observe_answer(request, backend, status, (latency, ended));
+            let said = (status, response.head.retry_after);
+            observe_answer(request, backend, said, (latency, ended));
             let is_clean = response.head.keep_upstream
                 && upload.is_sent(&request.plan.head)
                 && !response.has_rest();
@@ -369,7 +393,7 @@ async fn conclude(
         }
         Err(reason) => {
             up.abandon();
-            observe_failure(request, backend, reason, started);
+            observe_failure(request, backend, &Failed::delivered(reason), started);
             let is_unfit = matches!(reason, Reason::BadResponse(_) | Reason::UpgradeUnsupported);
             if is_unfit && response.written == 0 {
                 outcome.status = 0;
@@ -455,6 +479,7 @@ async fn pick<'s>(
             random: clock::random(),
             hash: request.hash,
             tried,
+            worker: request.worker.index,
         })?;
         Ok((Held::new(claim, &**pool), now))
     };
@@ -476,17 +501,19 @@ async fn pick<'s>(
     queue::wait(down, request, is_whole, &waiting, || look(clock::now())).await
 }
 
-fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, started: Instant) {
+fn observe_failure(request: &Request<'_>, backend: &Backend, failed: &Failed, started: Instant) {
     let now = clock::now();
     let elapsed = now.saturating_since(started);
-    let observed = match (reason, reason.failure()) {
-        (Reason::RetryStatus(status), _) if status >= 500 => Outcome::ServerError {
-            status,
-            latency: elapsed,
-        },
-        (Reason::RetryStatus(_), _) => Outcome::Success { latency: elapsed },
+    let observed = match (failed.reason, failed.reason.failure()) {
+        (Reason::RetryStatus(status), _) => answered((status, failed.retry_after), elapsed),
         (_, Some(failure)) => Outcome::Failure(failure),
-        (_, None) => Outcome::Aborted,
+        (_, None) => Outcome::Aborted {
+            waited: match failed.sent {
+                None => Duration::ZERO,
+                Some(Sent::AtOnce) => elapsed,
+                Some(Sent::Late(sent)) => now.saturating_since(sent),
+            },
+        },
     };
     if matches!(observed, Outcome::ServerError { .. } | Outcome::Failure(_)) {
         request.worker.upstreams.failed(request.pool, backend);
@@ -498,17 +525,31 @@ fn observe_failure(request: &Request<'_>, backend: &Backend, reason: Reason, sta
 fn observe_answer(
     request: &Request<'_>,
     backend: &Backend,
-    status: u16,
+    said: (u16, Option<Duration>),
     (latency, now): (Duration, Instant),
 ) {
-    let observed = if status >= 500 {
+    let observed = answered(said, latency);
+    if matches!(observed, Outcome::ServerError { .. }) {
         request.worker.upstreams.failed(request.pool, backend);
-        Outcome::ServerError { status, latency }
-    } else {
-        Outcome::Success { latency }
-    };
+    }
     let worker = request.worker.index;
     request.pool.core.observe(now, worker, backend, observed);
+}
+
+/// What an answer of `status` with `Retry-After` or without says of a backend.
+fn answered((status, retry_after): (u16, Option<Duration>), latency: Duration) -> Outcome {
+    match retry_after {
+        _ if status >= 500 => Outcome::ServerError {
+            status,
+            latency,
+            retry_after,
+        },
+        Some(retry_after) => Outcome::Limited {
+            latency,
+            retry_after,
+        },
+        None => Outcome::Success { latency },
+    }
 }
 
 /// Whether sending it again cannot do anything twice that must be done once.
@@ -549,39 +590,4 @@ pub(super) async fn back_off(pool: &Pool, tries: u32) {
     let most = (pool.retry.backoff * 2u32.saturating_pow(tries - 2)).min(pool.retry.backoff_max);
     let part = (clock::random() >> 11) as f64 / (1u64 << 53) as f64;
     tokio::time::sleep(most.mul_f64(part)).await;
-}
-
-pub(super) fn unreached(reason: Reason) -> Option<Cause> {
-    match reason {
-        Reason::NoBackend => Some(Cause::NoBackend),
-        Reason::QueueFull | Reason::QueueTimeout => Some(Cause::QueueFull),
-        Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
-            Some(Cause::ConnectRefused)
-        }
-        Reason::ConnectTimeout => Some(Cause::ConnectTimeout),
-        Reason::TlsFailed => Some(Cause::TlsFailed),
-        Reason::Reset => Some(Cause::ResetBeforeResponse),
-        Reason::PoolReuse => Some(Cause::PoolReuse),
-        Reason::DrainCut => Some(Cause::DrainCut),
-        Reason::Shutdown => Some(Cause::Shutdown),
-        _ => None,
-    }
-}
-
-pub(super) fn retry_cause(reason: Reason) -> RetryCause {
-    match reason {
-        Reason::ConnectRefused | Reason::ConnectError | Reason::NoResources => {
-            RetryCause::ConnectRefused
-        }
-        Reason::ConnectTimeout => RetryCause::ConnectTimeout,
-        Reason::TlsFailed => RetryCause::TlsFailed,
-        Reason::PoolReuse => RetryCause::PoolReuse,
-        Reason::ResponseTimeout => RetryCause::Timeout,
-        Reason::RetryStatus(_) => RetryCause::Status,
-        Reason::BadResponse(_)
-        | Reason::WrongProtocol
-        | Reason::BadResponseChunk(_)
-        | Reason::BadInterim => RetryCause::BadResponse,
-        _ => RetryCause::ResetBeforeResponse,
-    }
 }

@@ -16,6 +16,7 @@ use mizan_core::pool::Failure;
 use mizan_core::time::Instant;
 use std::io::Write;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// Body bytes up to this many are copied behind the head, so that both leave in one plain write; above, a
 /// gathering write is cheaper than the copy.
@@ -33,6 +34,8 @@ pub(super) struct Head {
     pub(super) framing_out: Framing,
     /// It is a 101: what follows is another protocol, the one that was asked for.
     pub(super) is_upgrade: bool,
+    /// How long the backend asks to be left alone, by a 429 or a 503.
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// A response whose head is written to `out` and whose body flows.

@@ -4,11 +4,12 @@ use super::answer;
 use super::buffer::Buffer;
 use super::connection::Downstream;
 use super::error::Reason;
-use super::forward::{Failed, Request};
+use super::forward::{Failed, Request, Sent};
 use super::headers::{self, ResponseChange};
 use super::plan::{Plan, Upgrade};
 use super::record::Record;
 use super::relay::{Head, Response};
+use super::retry_after;
 use super::transport::Transport;
 use super::upload::{Progress, Upload};
 use super::upstream::{self, End, Upstream};
@@ -23,6 +24,7 @@ use crate::orca;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
 use mizan_core::backend::Backend;
+use mizan_core::pool::{LoadReport, LoadSource};
 use mizan_core::time::Instant;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -91,7 +93,9 @@ pub(super) async fn response(
     let mut interim = 0;
     loop {
         if let Err(reason) = wait.more(down, request, upload, up).await {
-            return Err(classify(reason, up, upload, interim > 0).await);
+            let failed = classify(reason, up, upload, interim > 0).await;
+            let sent = wait.sent();
+            return Err(Failed { sent, ..failed });
         }
         let Some(input) = wait.input.as_mut() else {
             return Err(Failed::delivered(Reason::Reset));
@@ -119,7 +123,12 @@ pub(super) async fn response(
         if head.status >= 200 {
             let may_retry = may_retry && interim == 0;
             if may_retry && is_retried(&head, request, upload) {
-                return Err(Failed::delivered(Reason::RetryStatus(head.status)));
+                let failed = Failed::delivered(Reason::RetryStatus(head.status));
+                let retry_after = head.retry_after;
+                return Err(Failed {
+                    retry_after,
+                    ..failed
+                });
             }
             return first_bytes(Response::new(head, wait.input, out, wait.sent_late));
         }
@@ -217,6 +226,7 @@ fn translate(
         keep_downstream,
         framing_out,
         is_upgrade: head.status == 101 && is_asked_for(plan, &head),
+        retry_after: retry_after::asked(&head),
     };
     Ok(Some((translated, head.bytes.len())))
 }
@@ -235,14 +245,26 @@ fn note_load(head: &response::ResponseHead<'_, '_>, request: &Request<'_>, up: &
 
 /// The same of a report that was read, wherever it stood. One that cannot be read is counted, and ignored.
 pub(super) fn report_load(
-    read: Result<Option<f64>, orca::Malformed>,
+    read: Result<orca::Report, orca::Malformed>,
     request: &Request<'_>,
     backend: &Backend,
 ) {
     let pool = request.pool;
     match read {
-        Ok(Some(utilization)) => pool.core.report(clock::now(), backend, utilization),
-        Ok(None) => {}
+        Ok(report) => {
+            let now = clock::now();
+            if let Some(utilization) = report.utilization {
+                pool.core.report(now, backend, utilization);
+            }
+            if let Some(in_flight) = report.in_flight {
+                let report = LoadReport {
+                    in_flight,
+                    latency: report.latency,
+                };
+                let source = LoadSource::Answer(request.worker.index);
+                pool.core.note_load(now, backend, report, source);
+            }
+        }
         Err(orca::Malformed) => {
             let place = request.in_force.series.pool_place(pool, backend.version());
             request.in_force.series.pool(place).bad_load_report();
@@ -294,6 +316,12 @@ impl Wait {
             sent_late: None,
             is_refused: false,
         }
+    }
+
+    /// When the backend had all that it is waited for with.
+    fn sent(&self) -> Option<Sent> {
+        self.is_sent
+            .then(|| self.sent_late.map_or(Sent::AtOnce, Sent::Late))
     }
 
     /// Until `self.input` holds what may be a whole head.
@@ -458,8 +486,8 @@ async fn classify(reason: Reason, up: &Upstream<'_>, upload: &Upload, interim: b
         reason
     };
     Failed {
-        reason,
         undelivered,
+        ..Failed::delivered(reason)
     }
 }
 

@@ -8,7 +8,7 @@ use super::connection::Downstream;
 use super::cut;
 use super::error::Reason;
 use super::exchange::{self, Standing};
-use super::forward::{self, Held, TRIES_MAX, Tried};
+use super::forward::{self, ABORTED, Held, TRIES_MAX, Tried};
 use super::plan;
 use super::proxy_header;
 use super::record::{self, Record};
@@ -180,7 +180,7 @@ async fn hand_through<'s>(
             // Every backend was known to refuse connections, and still does: that is no backend, not a bad one.
             let nobody = all_refuse && reason == Reason::ConnectRefused;
             let reason = if nobody { Reason::NoBackend } else { reason };
-            if let Some(cause) = forward::unreached(reason) {
+            if let Some(cause) = reason.unreached() {
                 in_force.series.pool(outcome.place).unreached(cause);
             }
             return Err(reason);
@@ -221,7 +221,7 @@ async fn reach<'s>(
                 let connect = clock::now().saturating_since(started);
                 outcome.upstream = Some(connect);
                 series.pool(outcome.place).latency.record(connect);
-                if let Some(cause) = last.and_then(forward::unreached) {
+                if let Some(cause) = last.and_then(Reason::unreached) {
                     series.pool(outcome.place).rescued(cause);
                 }
                 return Ok(Reached {
@@ -233,7 +233,7 @@ async fn reach<'s>(
             }
             Err(reason) => reason,
         };
-        let observed = reason.failure().map_or(Outcome::Aborted, Outcome::Failure);
+        let observed = reason.failure().map_or(ABORTED, Outcome::Failure);
         if matches!(observed, Outcome::Failure(_)) {
             connecting.worker.upstreams.failed(pool, &backend);
         }
@@ -243,9 +243,7 @@ async fn reach<'s>(
         if outcome.tries >= tries_max {
             return Err(reason);
         }
-        series
-            .pool(outcome.place)
-            .retried(forward::retry_cause(reason));
+        series.pool(outcome.place).retried(reason.retry_cause());
         last = Some(reason);
         drop(held);
         forward::back_off(pool, outcome.tries).await;
@@ -286,6 +284,7 @@ async fn pick<'s>(
             random: clock::random(),
             hash: connecting.hash,
             tried,
+            worker: connecting.worker.index,
         })?;
         Ok((Held::new(claim, &**pool), now))
     };
@@ -380,13 +379,11 @@ async fn move_bytes(
         // A backend that takes connections and drops them without a word is fast, and no use to anyone.
         Why::ClosedByBackend | Why::BackendReset => Outcome::Failure(Failure::Reset),
         Why::ClosedByClient => success,
-        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained | Why::Cut(_) => {
-            Outcome::Aborted
-        }
+        Why::ClientReset | Why::Idle | Why::TooLong | Why::Drained | Why::Cut(_) => ABORTED,
     };
     if let Outcome::Failure(_) = observed {
         connecting.worker.upstreams.failed(pool, backend);
-        if let Some(cause) = forward::unreached(Reason::Reset) {
+        if let Some(cause) = Reason::Reset.unreached() {
             let cells = connecting.in_force.series.pool(outcome.place);
             cells.unreached(cause);
         }

@@ -7,7 +7,7 @@ use super::http2::server::ServerStream;
 use super::plan::Upgrade;
 use super::socket::{HangUp, Socket};
 use super::tls::Tls;
-use crate::orca::Malformed;
+use crate::orca::{Malformed, Report};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
@@ -248,7 +248,7 @@ impl Transport {
     }
 
     /// What the backend has said of its load behind its answer.
-    pub(super) fn load_report(&self) -> Option<Result<Option<f64>, Malformed>> {
+    pub(super) fn load_report(&self) -> Option<Result<Report, Malformed>> {
         match self {
             Self::ToBackend(stream) => stream.load_report(),
             _ => None,

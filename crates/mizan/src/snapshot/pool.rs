@@ -3,7 +3,7 @@
 use super::listener::Ping;
 use super::tls::ClientTls;
 use mizan_core::backend::Member;
-use mizan_core::pool::PoolConfig;
+use mizan_core::pool::{PoolConfig, PrequalConfig};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,8 @@ pub struct Pool {
     pub hash_key: Option<HashKey>,
     /// Active checks.
     pub health: Option<HealthCheck>,
+    /// Whom backends tell how much they have to do; `None`: they are not asked.
+    pub load_probes: Option<LoadProbes>,
     /// What its backends speak.
     pub protocol: Protocol,
     /// HTTP/2 with its backends.
@@ -259,6 +261,41 @@ pub enum HashKey {
     Query(String),
     /// The path without the query.
     Path,
+}
+
+/// How backends are asked for their load ahead of requests, for the policy that goes by it.
+#[derive(Clone, Debug)]
+pub struct LoadProbes {
+    /// Origin-form target.
+    pub path: String,
+    /// How many.
+    pub config: PrequalConfig,
+    /// TLS towards the backends; `None`: plain.
+    pub tls: Option<Arc<ClientTls>>,
+    /// The PROXY header that begins a connection.
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// Answers that could not be read; carried over reloads by the pool's name.
+    pub malformed: Arc<MalformedReports>,
+}
+
+/// Reports that could not be read, by the version of the backend that sent them.
+#[derive(Debug, Default)]
+pub struct MalformedReports(Mutex<BTreeMap<Arc<str>, u64>>);
+
+impl MalformedReports {
+    /// Counts one.
+    pub fn count(&self, version: &Arc<str>) {
+        *self.lock().entry(Arc::clone(version)).or_default() += 1;
+    }
+
+    /// How many there were of this version.
+    pub fn of(&self, version: &str) -> u64 {
+        self.lock().get(version).copied().unwrap_or(0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Active checks of a pool.

@@ -159,6 +159,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         versions: distinct,
         hash_key: None,
         health: None,
+        load_probes: None,
         protocol: crate::snapshot::Protocol::default(),
         http2: crate::snapshot::Http2Upstream::default(),
         tls: None,

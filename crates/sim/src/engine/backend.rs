@@ -3,6 +3,7 @@
 use crate::scenario::{BackendPlan, Cold, Failing, Warm};
 
 use super::faults::Effect;
+use super::load::Served;
 use super::station::Station;
 
 /// An ejection this long after a fault's end still goes by what the fault did.
@@ -16,6 +17,8 @@ pub(crate) struct Backend {
     pub(crate) scheduled: u64,
     /// Whether a look at its drifting speed is due.
     pub(crate) is_drifting: bool,
+    /// What it served of late.
+    pub(crate) recent: Served,
     /// Whether it is in the pool.
     pub(crate) is_member: bool,
     base: f64,
@@ -40,6 +43,7 @@ impl Backend {
             station: Station::new(plan.slots, plan.queue_max, plan.speed),
             scheduled: u64::MAX,
             is_drifting: false,
+            recent: Served::default(),
             is_member: true,
             base: plan.speed,
             effects: Vec::new(),

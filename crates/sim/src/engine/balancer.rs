@@ -5,13 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use mizan_core::{
-    AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, Member, NoPick,
-    Outcome, Pick, Place, PolicyKind, Pool, PoolConfig, ProbeResult,
+    AdaptiveState, Address, Backend, Claim, EjectionConfig, Event, Instant, LoadSource, Member,
+    NoPick, Outcome, Pick, Place, PolicyKind, Pool, PoolConfig, PrequalConfig, ProbeResult,
 };
 
 use crate::scenario::{BackendPlan, Scenario};
 
 use super::events::Verdict;
+use super::load::Load;
 
 /// Backends have addresses from here on, in order, so that an address tells the number.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 0, 0, 1]);
@@ -27,6 +28,8 @@ pub(crate) struct Balancer {
     pub(crate) probing: Vec<bool>,
     /// Who it has been told are members, by number.
     pub(crate) members: Vec<bool>,
+    /// Those that were asked for their load, by number.
+    asked: BTreeMap<u32, Arc<Backend>>,
     /// How backends stood, by id: used or not, degraded or not.
     standings: BTreeMap<u64, (bool, bool)>,
 }
@@ -53,6 +56,7 @@ impl Balancer {
             config,
             probing: vec![false; scenario.backends.len()],
             members: vec![true; scenario.backends.len()],
+            asked: BTreeMap::new(),
             standings: BTreeMap::new(),
         }
     }
@@ -79,6 +83,7 @@ impl Balancer {
             random,
             hash: Some(hash),
             tried,
+            worker: 0,
         })?;
         let number = number(claim.backend());
         Ok((claim, number))
@@ -106,6 +111,31 @@ impl Balancer {
             &self.keys[backend as usize],
             result,
         );
+    }
+
+    pub(crate) fn goes_by_load_reports(&self) -> bool {
+        self.config.policy == PolicyKind::Prequal
+    }
+
+    /// The numbers of those to be asked for their load, each with a note for the answer.
+    pub(crate) fn load_probes(&mut self, now: u64, random: u64) -> Vec<(u32, u8)> {
+        let now = Instant::from_nanos(now);
+        let probes = self.pool.load_probes(now, random, PrequalConfig::default());
+        let probes = probes.into_iter().map(|probe| {
+            let number = number(&probe.backend);
+            self.asked.insert(number, probe.backend);
+            (number, probe.workers)
+        });
+        probes.collect()
+    }
+
+    /// A backend says how much it has to do.
+    pub(crate) fn told(&self, now: u64, backend: u32, (workers, load): (u8, Load)) {
+        if let Some(backend) = self.asked.get(&backend) {
+            let source = LoadSource::Probe(workers);
+            let now = Instant::from_nanos(now);
+            self.pool.note_load(now, backend, load.report(), source);
+        }
     }
 
     /// As the product's control loop: looks, and ticks if there is work.

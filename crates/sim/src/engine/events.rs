@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::load::Load;
 use super::request::{Cause, TryId};
 
 /// What a backend sends back.
@@ -50,6 +51,21 @@ pub(crate) enum Event {
         balancer: u32,
         backend: u32,
         verdict: Verdict,
+    },
+    /// A balancer asks backends for their load.
+    Ask { balancer: u32 },
+    /// The question reaches a backend; `workers` is the balancer's own note.
+    Asked {
+        balancer: u32,
+        backend: u32,
+        workers: u8,
+    },
+    /// The answer is back.
+    Told {
+        balancer: u32,
+        backend: u32,
+        workers: u8,
+        load: Load,
     },
     /// The back-off before another try is over.
     Retry { slot: u32, number: u64 },

@@ -56,6 +56,7 @@ impl Engine<'_> {
         };
         let (number, work) = (request.backend, request.work);
         let backend = &mut self.backends[number as usize];
+        request.found = backend.station.in_flight() as u32;
         if backend.is_refusing() {
             return self.answer(id, Answer::Failed(Cause::Refused));
         }
@@ -87,6 +88,12 @@ impl Engine<'_> {
         }
         self.schedule(number);
         if let Some(id) = served {
+            if let Some(request) = self.requests.of_try(id) {
+                let took = self.now - (request.started + self.network);
+                self.backends[number as usize]
+                    .recent
+                    .note(request.found, took);
+            }
             self.answer(id, Answer::Ok);
         }
     }
@@ -120,8 +127,10 @@ impl Engine<'_> {
             return;
         }
         let request = self.requests.slot(slot);
+        let waited = Duration::from_nanos(self.now - request.started);
         if let Some(claim) = request.end_try() {
-            self.balancers[request.balancer as usize].observe(self.now, &claim, Outcome::Aborted);
+            let aborted = Outcome::Aborted { waited };
+            self.balancers[request.balancer as usize].observe(self.now, &claim, aborted);
         }
         self.end(slot, Err(Cause::ClientTimeout));
     }
@@ -197,10 +206,16 @@ fn unpicked(why: NoPick, last: Option<Cause>) -> Cause {
 
 fn outcome(cause: Cause, latency: Duration) -> Outcome {
     match cause {
-        Cause::Status(status) => Outcome::ServerError { status, latency },
+        Cause::Status(status) => Outcome::ServerError {
+            status,
+            latency,
+            retry_after: None,
+        },
         Cause::Refused => Outcome::Failure(Failure::ConnectRefused),
         Cause::Reset => Outcome::Failure(Failure::Reset),
         Cause::ResponseTimeout => Outcome::Failure(Failure::Timeout),
-        Cause::ClientTimeout | Cause::NoBackend | Cause::Saturated => Outcome::Aborted,
+        Cause::ClientTimeout | Cause::NoBackend | Cause::Saturated => Outcome::Aborted {
+            waited: Duration::ZERO,
+        },
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Request {
     pub(crate) tries: u32,
     /// When the try in progress began.
     pub(crate) started: u64,
+    /// Requests that it found at the backend.
+    pub(crate) found: u32,
     pub(crate) claim: Option<Claim>,
     /// `Backend::id` of those tried.
     tried: [u64; TRIES_MAX],
@@ -129,6 +131,7 @@ impl Requests {
             backend: 0,
             tries: 0,
             started: arrival.at,
+            found: 0,
             claim: None,
             tried: [0; TRIES_MAX],
             last: None,

@@ -105,6 +105,11 @@ impl Station {
         running.chain(self.queue.drain(..).map(|(id, _)| id))
     }
 
+    /// Requests in slots and queue, those that nobody waits for any more included.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.running.len() + self.queue.len()
+    }
+
     /// Requests in the queue, those that nobody waits for any more included.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()

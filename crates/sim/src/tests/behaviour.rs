@@ -22,6 +22,28 @@ fn a_black_hole_costs_half_a_percent_at_most_after_five_seconds() {
 }
 
 #[test]
+fn clients_that_give_up_show_which_backend_is_stuck() {
+    for seed in [1, 2] {
+        let wanted = [
+            PolicyKind::LeastResponseTime,
+            PolicyKind::PowerOfTwo,
+            PolicyKind::PeakEwma,
+        ];
+        let report = run(&light("s18", 1_000.0), &options(seed, 45, &wanted));
+        for policy in &report.policies {
+            let failed = policy.failed_share_settled.expect("there is a fault");
+            assert!(failed < 0.0015, "{}, seed {seed}: {failed}", policy.policy);
+            assert!(
+                policy
+                    .causes
+                    .iter()
+                    .all(|cause| cause.0 == "client_timeout")
+            );
+        }
+    }
+}
+
+#[test]
 fn nobody_is_ejected_when_all_get_slow_at_once() {
     for seed in [1, 2] {
         let report = run(&light("s08", 240.0), &options(seed, 45, &LOAD_AWARE));
@@ -124,6 +146,25 @@ fn even_policies_are_even() {
             policy.policy
         );
         assert!(policy.share_max < 1.3, "{}", policy.policy);
+    }
+}
+
+#[test]
+fn with_prequal_backends_that_lose_speed_to_others_get_less_and_many_balancers_do_not_herd() {
+    let wanted = [PolicyKind::PowerOfTwo, PolicyKind::Prequal];
+    for (name, at_most) in [("s03", 1.0), ("s10", 0.9), ("s07-herd", 1.15)] {
+        let report = run(&light(name, 1_600.0), &options(1, 30, &wanted));
+        let p99 = |policy: &str| {
+            let latency = report
+                .policy(policy)
+                .and_then(|policy| policy.latency.as_ref());
+            latency.expect("some succeeded").p99_ms
+        };
+        let (two, prequal) = (p99("power_of_two"), p99("prequal"));
+        assert!(prequal < two * at_most, "{name}: {prequal} of {two}");
+        let policy = report.policy("prequal").expect("it was run");
+        assert_eq!(policy.failed_share, 0.0, "{name}");
+        assert!(policy.swings_per_minute < 2.0, "{name}");
     }
 }
 

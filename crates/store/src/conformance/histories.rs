@@ -344,14 +344,14 @@ impl History {
     /// What a watch says is what the model's next change is.
     fn hold(&mut self, at: usize, said: Result<Change, Error>) -> Result<(), Error> {
         let watched = &mut self.watched[at];
-        let expected = self.model.changes(&watched.range, watched.after);
+        let expected = self.model.next_change(&watched.range, watched.after);
         match said {
             Ok(Change::Batch(batch)) => {
-                assert_eq!(Some(&batch), expected.first(), "{watched:?}");
+                assert_eq!(Some(&batch), expected.as_ref(), "{watched:?}");
                 watched.after = batch.revision;
             }
             Ok(Change::Progress(revision)) => {
-                let next = expected.first().map_or(u64::MAX, |batch| batch.revision);
+                let next = expected.map_or(u64::MAX, |batch| batch.revision);
                 assert!(revision < next, "progress of {revision} passes {next}");
                 assert!(revision <= self.model.revision());
                 watched.after = watched.after.max(revision);

@@ -69,10 +69,10 @@ impl Model {
         Ok(entries.cloned().collect())
     }
 
-    /// What a watch of `range` has to say after `after`, up to now.
-    pub(super) fn changes(&self, range: &Range, after: Revision) -> Vec<Batch> {
-        let later = self.batches.iter().filter(|batch| batch.revision > after);
-        let watched = later.map(|batch| Batch {
+    /// What a watch of `range` has to say next, after `after`.
+    pub(super) fn next_change(&self, range: &Range, after: Revision) -> Option<Batch> {
+        let skipped = after.saturating_sub(self.first) as usize;
+        let watched = self.batches.iter().skip(skipped).map(|batch| Batch {
             revision: batch.revision,
             events: batch
                 .events
@@ -81,7 +81,7 @@ impl Model {
                 .cloned()
                 .collect(),
         });
-        watched.filter(|batch| !batch.events.is_empty()).collect()
+        watched.into_iter().find(|batch| !batch.events.is_empty())
     }
 
     /// What [`Store::commit`](crate::Store::commit) has to answer.

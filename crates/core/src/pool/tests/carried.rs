@@ -311,7 +311,7 @@ impl Machine {
             Ending::Error => status(500),
             Ending::Reset => RESET,
             Ending::Refused => REFUSED,
-            Ending::Aborted => Outcome::Aborted,
+            Ending::Aborted => ABORTED,
             Ending::Unsaid => return,
         };
         self.world

@@ -57,11 +57,11 @@ fn five_failures_in_a_row_eject_with_the_next_pick() {
 fn a_client_that_goes_away_neither_counts_nor_clears() {
     let mut world = World::new(config(PolicyKind::PowerOfTwo), members(4));
     for _ in 0..50 {
-        world.observe("a", Outcome::Aborted);
+        world.observe("a", ABORTED);
     }
     assert!(world.backend("a").is_usable());
     fail(&mut world, "a", RESET, 4);
-    world.observe("a", Outcome::Aborted);
+    world.observe("a", ABORTED);
     world.observe("a", RESET);
     assert!(!world.backend("a").is_usable());
 }

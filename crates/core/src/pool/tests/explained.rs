@@ -17,6 +17,7 @@ enum Happens {
     Refuses(usize),
     Probe(usize, bool),
     Drain(usize, bool),
+    Tells(usize, u8, u16),
     Passes(u16),
 }
 
@@ -28,7 +29,9 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => any::<usize>().prop_map(Happens::Refuses),
         1 => any::<(usize, bool)>().prop_map(|(at, passed)| Happens::Probe(at, passed)),
         1 => any::<(usize, bool)>().prop_map(|(at, drain)| Happens::Drain(at, drain)),
+        3 => any::<(usize, u8, u16)>().prop_map(|(at, rif, ms)| Happens::Tells(at, rif % 8, ms)),
         2 => any::<u16>().prop_map(Happens::Passes),
+        2 => any::<u8>().prop_map(|ms| Happens::Passes(u16::from(ms))),
     ]
 }
 
@@ -52,6 +55,15 @@ fn happen(world: &mut World, held: &mut Vec<Claim>, what: &Happens, count: usize
                 .pool
                 .set_admin(world.now, &name(at % count, count), admin);
             known.expect("a member");
+        }
+        Happens::Tells(at, in_flight, ms) => {
+            let report = LoadReport {
+                in_flight: f64::from(in_flight),
+                latency: Some(std::time::Duration::from_millis(u64::from(ms))),
+            };
+            let backend = world.backend(&name(at % count, count));
+            let source = LoadSource::Probe(u8::MAX);
+            world.pool.note_load(world.now, &backend, report, source);
         }
         Happens::Passes(ms) => {
             world.pass(seconds(f64::from(ms) / 1e3));
@@ -80,7 +92,7 @@ proptest! {
             happen(&mut world, &mut held, what, count);
         }
         world.tick();
-        let pick = Pick { now: world.now, random, hash, tried: &[] };
+        let pick = Pick { now: world.now, random, hash, tried: &[], worker: 0 };
         let before = world.pool.status(world.now);
         let explained = world.pool.explain(&pick);
         prop_assert_eq!(&world.pool.status(world.now), &before, "it left a trace");

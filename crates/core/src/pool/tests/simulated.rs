@@ -68,9 +68,11 @@ pub(super) fn simulate(
             let (claim, latency) = running.remove(&id).expect("it runs");
             let behaviour = behaviours[ids[&claim.backend().id()]];
             let outcome = match behaviour.fails {
-                Some(Outcome::ServerError { status, .. }) => {
-                    Outcome::ServerError { status, latency }
-                }
+                Some(Outcome::ServerError { status, .. }) => Outcome::ServerError {
+                    status,
+                    latency,
+                    retry_after: None,
+                },
                 Some(outcome) => outcome,
                 None => Outcome::Success { latency },
             };

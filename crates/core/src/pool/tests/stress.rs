@@ -53,6 +53,7 @@ fn work(pool: &Pool, worker: u64, served: &AtomicU64) {
             random,
             hash: Some(random),
             tried: &[],
+            worker: 0,
         };
         if let Ok(claim) = pool.pick(&pick) {
             served.fetch_add(1, Ordering::SeqCst);
@@ -64,7 +65,7 @@ fn work(pool: &Pool, worker: u64, served: &AtomicU64) {
                 0 => RESET,
                 1 => REFUSED,
                 2 => status(500),
-                3 => Outcome::Aborted,
+                3 => ABORTED,
                 _ => OK,
             };
             pool.observe(now, 0, claim.backend(), outcome);

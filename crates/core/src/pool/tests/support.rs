@@ -12,6 +12,10 @@ pub(super) const POLICIES: [PolicyKind; PolicyKind::ALL.len()] = PolicyKind::ALL
 pub(super) const OK: Outcome = Outcome::Success {
     latency: Duration::from_millis(10),
 };
+/// The client went away at once.
+pub(super) const ABORTED: Outcome = Outcome::Aborted {
+    waited: Duration::ZERO,
+};
 pub(super) const REFUSED: Outcome = Outcome::Failure(Failure::ConnectRefused);
 pub(super) const RESET: Outcome = Outcome::Failure(Failure::Reset);
 
@@ -19,6 +23,7 @@ pub(super) fn status(status: u16) -> Outcome {
     Outcome::ServerError {
         status,
         latency: Duration::from_millis(1),
+        retry_after: None,
     }
 }
 
@@ -129,6 +134,7 @@ impl World {
             random,
             hash,
             tried,
+            worker: 0,
         })
     }
 

@@ -207,6 +207,10 @@ fn why(picked: &Picked<'_>) -> String {
             (passed, true) => format!("it is next in this hash's order behind {}", passed.len()),
         },
         PolicyKind::PowerOfTwo | PolicyKind::PeakEwma => why_of_two(pick, key),
+        PolicyKind::Prequal => {
+            "by what backends say of their load, or as the better of two drawn where they do not"
+                .into()
+        }
         PolicyKind::Random => "drawn by weight".into(),
         PolicyKind::RoundRobin | PolicyKind::WeightedRoundRobin => "it is its turn".into(),
         PolicyKind::LeastConnections => {

@@ -7,13 +7,13 @@ use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
-    ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, Ping, Pool, ProbeKind, Protocol,
-    ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
+    ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, LoadProbes, Ping, Pool,
+    ProbeKind, Protocol, ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
 };
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
 use mizan_core::policy::PolicyKind;
-use mizan_core::pool::{AdaptiveConfig, PoolConfig};
+use mizan_core::pool::{AdaptiveConfig, PoolConfig, PrequalConfig};
 use mizan_core::retry::RetryBudgetConfig;
 use mizan_core::spread::{Place, SpreadConfig, Subset};
 use std::collections::BTreeMap;
@@ -95,6 +95,7 @@ fn build_one(
         versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
+        load_probes: load_probes(from, tls.as_ref(), previous),
         tls,
         protocol: match from.protocol {
             schema::Protocol::Http1 => Protocol::Http1,
@@ -190,6 +191,7 @@ fn config(from: &schema::Pool, node: &schema::Node) -> PoolConfig {
             Policy::LeastResponseTime => PolicyKind::LeastResponseTime,
             Policy::PowerOfTwo => PolicyKind::PowerOfTwo,
             Policy::PeakEwma => PolicyKind::PeakEwma,
+            Policy::Prequal => PolicyKind::Prequal,
             Policy::ConsistentHash => PolicyKind::ConsistentHash,
             Policy::Maglev => PolicyKind::Maglev,
         },
@@ -227,6 +229,27 @@ fn config(from: &schema::Pool, node: &schema::Node) -> PoolConfig {
             window: BUDGET_WINDOW,
         },
     }
+}
+
+fn load_probes(
+    from: &schema::Pool,
+    tls: Option<&Arc<ClientTls>>,
+    previous: Option<&Arc<Pool>>,
+) -> Option<LoadProbes> {
+    let before = previous.and_then(|previous| previous.load_probes.as_ref());
+    let path = from.prequal.path.clone();
+    Some(LoadProbes {
+        path: path.filter(|_| from.policy == Policy::Prequal)?,
+        config: PrequalConfig {
+            probes_per_request: from.prequal.probes_per_request,
+            probes_per_second_max: from.prequal.probes_per_second_max,
+        },
+        tls: tls.cloned(),
+        proxy_protocol: from.proxy_protocol.map(proxy_version),
+        malformed: before
+            .map(|before| Arc::clone(&before.malformed))
+            .unwrap_or_default(),
+    })
 }
 
 fn spread(from: &schema::Pool, node: &schema::Node) -> SpreadConfig {

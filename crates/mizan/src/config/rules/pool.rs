@@ -36,6 +36,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
             connections(cx, pool, &at);
         }
         policy(cx, pool, &at);
+        prequal(cx, pool, &at);
         backends(cx, pool, &own, &at);
         let limits = &pool.http2_limits;
         let at_limits = at.key("http2_limits");
@@ -69,6 +70,27 @@ fn connections(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
         let message = "`idle_max` has no effect with `protocol = \"http2\"`: requests share connections, and none is put by";
         let help = "leave it out; `idle_timeout` says how long one without requests is kept";
         cx.warn(&idle_max, "no_effect", message, help);
+    }
+}
+
+/// What is asked is for one policy, and in HTTP/1.1.
+fn prequal(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+    let table = at.key("prequal");
+    if !cx.is_set(&table) || cx.is_refused(&at.key("policy")) {
+        return;
+    }
+    if pool.policy != Policy::Prequal {
+        let message = "`prequal` has no effect: this pool goes by another policy";
+        cx.warn(
+            &table,
+            "no_effect",
+            message,
+            "`policy = \"prequal\"`, or leave it out",
+        );
+    } else if pool.protocol == Protocol::Http2 && pool.prequal.path.is_some() {
+        let message = "backends are asked for their load in HTTP/1.1, and this pool's speak HTTP/2";
+        let help = "leave `path` out: what their answers to requests say of their load is gone by";
+        cx.error_with(&table.key("path"), "contradiction", message, help);
     }
 }
 

@@ -50,6 +50,8 @@ pub(in super::super) struct Pool {
     pub(in super::super) ejection: Ejection,
     /// How a backend's share of the traffic follows what traffic says of it.
     pub(in super::super) adaptive: Adaptive,
+    /// For `prequal`: how backends are asked for their load ahead of requests.
+    pub(in super::super) prequal: Prequal,
     /// The PROXY header that begins each connection to a backend, and says for whom it is; unset: none. Over HTTP such a
     /// connection is not kept for another request. Probes of the backends' own port begin with one, too.
     pub(in super::super) proxy_protocol: Option<ProxyVersion>,
@@ -81,6 +83,7 @@ impl Default for Pool {
             health: None,
             ejection: Ejection::default(),
             adaptive: Adaptive::default(),
+            prequal: Prequal::default(),
             proxy_protocol: None,
             timeouts: PoolTimeouts::default(),
             retry: Retry::default(),
@@ -110,6 +113,8 @@ pub(in super::super) enum Policy {
     PowerOfTwo,
     /// Two at random (by weight), the one with the lower (in flight + 1) × peak of latency wins; slower ones keep a share.
     PeakEwma,
+    /// The quickest of those that say that they have little to do, by probes or in their answers; see `prequal`.
+    Prequal,
     /// The same key goes to the same backend, on a ring; see `hash_key`.
     ConsistentHash,
     /// The same key goes to the same backend, by a table: more even shares, and a few more keys move when backends join or leave.
@@ -371,6 +376,32 @@ impl Default for Adaptive {
             recover_after: Text::preset("30s"),
             slow_start: Text::preset("10s"),
             slow_start_requests: 50,
+        }
+    }
+}
+
+/// How backends are asked for their load, for the policy `prequal`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Prequal {
+    /// Asked by `GET`, in HTTP/1.1: the answer's `endpoint-load-metrics` has the named metrics `rif` and, perhaps,
+    /// `latency_ms`. Unset: nobody is asked, and what backends say in answers to requests is all that is known.
+    #[schemars(extend("format" = "probe_path"))]
+    pub(in super::super) path: Option<String>,
+    /// Probes for each request.
+    #[schemars(range(min = 0.01, max = 10.0))]
+    pub(in super::super) probes_per_request: f64,
+    /// Probes a second, all backends together.
+    #[schemars(range(min = 1, max = 100000))]
+    pub(in super::super) probes_per_second_max: u32,
+}
+
+impl Default for Prequal {
+    fn default() -> Self {
+        Self {
+            path: None,
+            probes_per_request: 3.0,
+            probes_per_second_max: 1_000,
         }
     }
 }

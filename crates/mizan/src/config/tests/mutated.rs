@@ -77,5 +77,5 @@ proptest! {
 fn the_full_file_compiles_so_that_mutations_start_from_something_right() {
     let (snapshot, _) =
         compile_text(FULL).unwrap_or_else(|found| panic!("{}", lines(&found).join("\n")));
-    assert_eq!(snapshot.pools.len(), 4);
+    assert_eq!(snapshot.pools.len(), 5);
 }

@@ -13,7 +13,7 @@ use super::unfit::Unfit;
 use super::websocket::Asked;
 use crate::h1::line::Lines;
 use crate::h1::{FIELDS_MAX, Framing, HeadError, request};
-use crate::orca::Malformed;
+use crate::orca::{Malformed, Report};
 use crate::snapshot::Pool;
 use crate::telemetry::metrics::OpenConnection;
 use bytes::Bytes;
@@ -266,7 +266,7 @@ impl ClientStream {
     }
 
     /// What the trailers said of the backend's load.
-    pub(in super::super) fn load_report(&self) -> Option<Result<Option<f64>, Malformed>> {
+    pub(in super::super) fn load_report(&self) -> Option<Result<Report, Malformed>> {
         match &self.from {
             From::Body(inflow) => inflow.load,
             _ => None,

@@ -250,7 +250,7 @@ pub fn grpc_status(fields: &HeaderMap) -> Option<u32> {
 }
 
 /// A backend's account of its load, which is taken out of `trailers`; `None` if there is none.
-pub fn take_load_report(trailers: &mut HeaderMap) -> Option<Result<Option<f64>, orca::Malformed>> {
+pub fn take_load_report(trailers: &mut HeaderMap) -> Option<Result<orca::Report, orca::Malformed>> {
     let text = trailers.remove("endpoint-load-metrics");
     let binary = trailers.remove("endpoint-load-metrics-bin");
     let text = text.map(|value| orca::read(value.as_bytes()));

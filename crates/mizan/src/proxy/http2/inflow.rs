@@ -2,7 +2,7 @@
 
 use super::convert;
 use super::grpc_web::Spelling;
-use crate::orca::Malformed;
+use crate::orca::{Malformed, Report};
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub(super) struct Inflow {
     /// Trailers as they came: a body of known length has no place for them, and HTTP/1.1 not for all.
     trailers: Option<http::HeaderMap>,
     /// What the trailers say of the backend's load, taken out of them.
-    pub(super) load: Option<Result<Option<f64>, Malformed>>,
+    pub(super) load: Option<Result<Report, Malformed>>,
     /// `grpc-status` in the trailers.
     pub(super) grpc_status: Option<u32>,
 }

@@ -12,7 +12,7 @@ use super::socket::{self, Client};
 use crate::clock;
 use crate::lack::is_our_lack;
 use crate::proxy::error::Reason;
-use crate::proxy::forward;
+use crate::proxy::forward::ABORTED;
 use crate::proxy::listen::Counted;
 use crate::proxy::plan;
 use crate::proxy::record::{self, Record};
@@ -147,6 +147,7 @@ impl Session {
             hash: (pool.hash_key == Some(HashKey::ClientAddress))
                 .then(|| plan::hash_of_address(client.peer.ip().to_canonical())),
             tried: if self.avoided == 0 { &[] } else { &avoided },
+            worker: turn.worker.index,
         });
         self.pool = Some(Arc::clone(&pool.name));
         let claim = picked.map_err(|error| match error {
@@ -264,7 +265,7 @@ impl Session {
                 let backend = bound.claim.backend();
                 bound
                     .core
-                    .observe(clock::now(), bound.worker, backend, Outcome::Aborted);
+                    .observe(clock::now(), bound.worker, backend, ABORTED);
             }
         }
     }
@@ -273,7 +274,7 @@ impl Session {
     pub(super) fn unreached(&mut self, reason: Reason, turn: &Turn<'_>) {
         self.bound = None;
         self.reason = Some(reason);
-        if let Some(cause) = forward::unreached(reason) {
+        if let Some(cause) = reason.unreached() {
             turn.in_force.series.pool(self.place(turn)).unreached(cause);
         }
     }
@@ -318,7 +319,7 @@ fn blame(
     backend: &Backend,
     reason: Reason,
 ) {
-    let outcome = reason.failure().map_or(Outcome::Aborted, Outcome::Failure);
+    let outcome = reason.failure().map_or(ABORTED, Outcome::Failure);
     if let Outcome::Failure(_) = outcome {
         worker.upstreams.failed(pool, backend);
     }

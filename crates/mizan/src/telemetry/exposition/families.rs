@@ -172,7 +172,7 @@ pub const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         labels: POOL_VERSION,
         help: "Load reports (ORCA) of backends that could not be read, and were ignored.",
-        write: |scrape, samples| pool(scrape, samples, |cells| cells.bad_load_reports.get()),
+        write: malformed_reports,
     },
     Family {
         name: "mizan_log_dropped_lines_total",
@@ -486,6 +486,19 @@ fn pool(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolCells) -> u64
     for ((pool, version), slots) in &scrape.totals.pools {
         if slots.made().next().is_some() {
             samples.sample(&[pool, version], sum(slots.made().map(value)));
+        }
+    }
+}
+
+/// Of answers to requests and of answers to probes.
+fn malformed_reports(scrape: &Scrape<'_>, samples: &mut Samples) {
+    for ((pool, version), slots) in &scrape.totals.pools {
+        let probes = scrape.snapshot.pools.get(pool);
+        let probes = probes.and_then(|pool| pool.load_probes.as_ref());
+        let of_probes = probes.map_or(0, |probes| probes.malformed.of(version));
+        if of_probes > 0 || slots.made().next().is_some() {
+            let of_answers = sum(slots.made().map(|cells| cells.bad_load_reports.get()));
+            samples.sample(&[pool, version], of_answers + of_probes);
         }
     }
 }

@@ -368,6 +368,7 @@ fn a_pick_between_tiers_is_explained_as_it_is_made() {
             let pick = Pick {
                 now: world.now,
                 random: crate::policy::mix(n),
+                worker: 0,
                 hash: Some(crate::policy::mix(n)),
                 tried: &[],
             };

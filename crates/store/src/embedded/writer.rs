@@ -1,0 +1,255 @@
+//! The one thread that changes anything: it takes all requests that wait, does them in order, and answers them after one
+//! transaction of SQLite, that is after one `fsync`.
+
+use super::Shared;
+use super::disk::{Disk, Unwritten};
+use super::staged::Staged;
+use crate::{Committed, Error, Lease, LeaseId, Operation, Revision, Transaction, clock};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Most requests of one group.
+const GROUP_MAX: usize = 1_024;
+/// A group that has so many bytes of values takes no more requests.
+const GROUP_BYTES_MAX: usize = 8 << 20;
+/// How long it waits with what is due while the disk is full.
+const FULL_WAIT: Duration = Duration::from_secs(1);
+/// Longer than anything waits for.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// Where an answer goes to.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What is asked of the thread.
+#[derive(Debug)]
+pub(super) enum Request {
+    Commit(Transaction, Reply<Committed>),
+    Grant(Duration, Reply<Lease>),
+    KeepAlive(LeaseId, Reply<Lease>),
+    Revoke(LeaseId, Reply<()>),
+    Compact(Revision, Reply<()>),
+}
+
+impl Request {
+    fn bytes(&self) -> usize {
+        let Self::Commit(transaction, _) = self else {
+            return 0;
+        };
+        let value = |operation: &Operation| match operation {
+            Operation::Put { value, .. } => value.len(),
+            Operation::Delete(_) => 0,
+        };
+        transaction.operations.iter().map(value).sum()
+    }
+}
+
+/// An answer that waits for the disk; with an error, the disk's is the answer.
+type Held = Box<dyn FnOnce(Option<&Error>)>;
+
+fn hold<T: 'static>(reply: Reply<T>, outcome: Result<T, Error>) -> Held {
+    // Whoever asked may have gone.
+    Box::new(move |failed| drop(reply.send(failed.map_or(outcome, |error| Err(error.clone())))))
+}
+
+/// What the thread owns.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) disk: Disk,
+    pub(super) shared: Arc<Shared>,
+    /// Says that there is something new; who follows the store is told that it is closed as this goes.
+    pub(super) moved: watch::Sender<Revision>,
+    pub(super) requests: mpsc::Receiver<Request>,
+    /// The disk was full the last time.
+    pub(super) is_full: bool,
+}
+
+impl Writer {
+    /// Works until nobody can ask any more.
+    pub(super) async fn run(mut self) {
+        loop {
+            let wait = self.until_next_end();
+            let first = match tokio::time::timeout(wait, self.requests.recv()).await {
+                Ok(None) => break,
+                Ok(first) => first,
+                Err(_) => None,
+            };
+            let mut group: Vec<_> = first.into_iter().collect();
+            let mut bytes: usize = group.iter().map(Request::bytes).sum();
+            while group.len() < GROUP_MAX && bytes < GROUP_BYTES_MAX {
+                let Ok(request) = self.requests.try_recv() else {
+                    break;
+                };
+                bytes += request.bytes();
+                group.push(request);
+            }
+            self.serve(group);
+        }
+        if self.shared.fault().is_none() {
+            // What is not written back is in the log, where the next start finds it.
+            let _ = self.disk.close();
+        }
+    }
+
+    /// How long until a lease ends by itself.
+    fn until_next_end(&self) -> Duration {
+        if self.shared.fault().is_some() {
+            return FOREVER;
+        }
+        let history = self.shared.history();
+        let Some(next) = history.leases().map(|(_, term)| term.until).min() else {
+            return FOREVER;
+        };
+        let wait = next.saturating_sub(self.shared.clock.monotonic());
+        if self.is_full {
+            wait.max(FULL_WAIT)
+        } else {
+            wait
+        }
+    }
+
+    fn serve(&mut self, requests: Vec<Request>) {
+        let mut group = Vec::new();
+        for request in requests {
+            match request {
+                Request::Compact(at, reply) => {
+                    self.write(std::mem::take(&mut group));
+                    let outcome = self.compact(at);
+                    hold(reply, outcome)(None);
+                }
+                other => group.push(other),
+            }
+        }
+        self.write(group);
+        self.forget_excess();
+        if let Err(what) = self.disk.checkpoint_if_due() {
+            self.shared.set_fault(&what);
+        }
+    }
+
+    /// Does `requests` and what is due by itself, all in one transaction of SQLite, and answers.
+    fn write(&mut self, requests: Vec<Request>) {
+        let mut failed = self.shared.fault().map(refused);
+        let mut answers = Vec::new();
+        if failed.is_none() {
+            let shared = self.shared.clone();
+            let history = shared.history();
+            let mut staged = Staged::over(&history, shared.clock.monotonic());
+            staged.expire();
+            let stage = |request| self.stage(request, &mut staged);
+            answers = requests.into_iter().map(stage).collect();
+            let (revision, changes) = staged.finish();
+            drop(history);
+            if !changes.is_empty() {
+                match self.disk.commit(&changes, revision) {
+                    Ok(()) => {
+                        self.disk.note_head();
+                        self.is_full = false;
+                        shared.history_mut().apply(changes);
+                        self.moved.send_replace(revision);
+                    }
+                    Err(unwritten) => failed = Some(self.unwritten(unwritten)),
+                }
+            }
+        } else {
+            let refuse = |request| self.stage_nothing(request);
+            answers.extend(requests.into_iter().map(refuse));
+        }
+        for answer in answers {
+            answer(failed.as_ref());
+        }
+    }
+
+    fn stage(&self, request: Request, staged: &mut Staged<'_>) -> Held {
+        let wall = self.shared.clock.wall();
+        match request {
+            Request::Commit(transaction, reply) => hold(
+                reply,
+                staged.commit(&transaction, self.shared.settings.bytes_max),
+            ),
+            Request::Grant(life, reply) => loop {
+                let id = LeaseId((clock::random() >> 1) as i64);
+                if let Some(lease) = (id.0 != 0).then(|| staged.grant(id, life, wall)).flatten() {
+                    return hold(reply, Ok(lease));
+                }
+            },
+            Request::KeepAlive(id, reply) => hold(reply, staged.keep_alive(id, wall)),
+            Request::Revoke(id, reply) => hold(reply, staged.revoke(id)),
+            Request::Compact(_, reply) => hold(reply, Err(refused("it does that alone"))),
+        }
+    }
+
+    /// For requests that come after the disk has failed.
+    fn stage_nothing(&self, request: Request) -> Held {
+        let error = refused(self.shared.fault().unwrap_or_default());
+        match request {
+            Request::Commit(_, reply) => hold(reply, Err(error)),
+            Request::Grant(_, reply) | Request::KeepAlive(_, reply) => hold(reply, Err(error)),
+            Request::Revoke(_, reply) | Request::Compact(_, reply) => hold(reply, Err(error)),
+        }
+    }
+
+    fn compact(&mut self, at: Revision) -> Result<(), Error> {
+        if let Some(what) = self.shared.fault() {
+            return Err(refused(what));
+        }
+        let shared = self.shared.clone();
+        let history = shared.history();
+        if at > history.revision {
+            return Err(Error::Future {
+                asked: at,
+                current: history.revision,
+            });
+        }
+        if at <= history.oldest {
+            return Err(history.compacted());
+        }
+        let numbers = history.forgettable(at);
+        drop(history);
+        if let Err(unwritten) = self.disk.forget(&numbers, at) {
+            return Err(self.unwritten(unwritten));
+        }
+        self.disk.note_head();
+        shared.history_mut().forget(at);
+        Ok(())
+    }
+
+    /// Forgets by itself what need not be held.
+    fn forget_excess(&mut self) {
+        let shared = self.shared.clone();
+        let keep = &shared.settings.keep;
+        let excess = {
+            let history = shared.history();
+            let now = shared.clock.monotonic();
+            let excess = history.excess(keep, now);
+            // In larger steps, as each costs a write of its own.
+            let step = (keep.revisions_min / 10) as u64;
+            let is_over = history.history_bytes > keep.bytes_max;
+            excess.filter(|at| is_over || at - history.oldest > step)
+        };
+        if let Some(at) = excess {
+            // A full disk leaves more history than need be; another fault is told to the next who writes.
+            let _ = self.compact(at);
+        }
+    }
+
+    fn unwritten(&mut self, unwritten: Unwritten) -> Error {
+        match unwritten {
+            Unwritten::Full(what) => {
+                self.is_full = true;
+                Error::Full(format!("{what}: make room on the disk"))
+            }
+            Unwritten::Broken(what) => {
+                self.shared.set_fault(&what);
+                Error::Unknown(format!("the disk failed: {what}"))
+            }
+        }
+    }
+}
+
+/// What is said to those who ask after the disk has failed.
+fn refused(what: &str) -> Error {
+    Error::Unavailable(format!(
+        "the disk failed, and what it holds is not known for sure until a restart: {what}"
+    ))
+}
