@@ -24,7 +24,7 @@ pub trait Classify<R> {
     fn classify(&self, result: Result<&R, &(dyn Error + 'static)>) -> Verdict;
 }
 
-/// Every response is a success, every error a [`failure`]. The preset for [`Services`](crate::Services).
+/// Every response is a success, every error a [`failure`]. The preset for `Services`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyResponse;
 

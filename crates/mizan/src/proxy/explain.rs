@@ -151,7 +151,7 @@ fn first_with_somebody<'s>(
 ) -> Picked<'s> {
     let mut picked = ask(pool);
     let mut before = Vec::new();
-    for next in fallback {
+    for next in fallback.iter().filter(|next| !Arc::ptr_eq(next, pool)) {
         if refusal(&picked) != Some(Reason::NoBackend) {
             break;
         }

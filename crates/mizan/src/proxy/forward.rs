@@ -18,7 +18,6 @@ use crate::clock;
 use crate::h1::Framing;
 use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
-
 use crate::telemetry::cause::Cause;
 use mizan_core::backend::Backend;
 use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
@@ -146,7 +145,7 @@ pub(super) async fn forward<'s>(
     (outcome.route, outcome.pool) = (Some(&**route), Some(&**pool));
     let content_max = plan::body_bytes_max(route, &down.listener);
     let mut upload = Upload::new(plan, down, pool.retry.buffer_bytes_max, content_max);
-    let all_refuse = pool.core.is_last_resort();
+    let mut all_refuse = pool.core.is_last_resort();
     let begun = upload.begin(down);
     let mut standing_in = route.action.fallback().iter();
     let mut failed = None;
@@ -167,6 +166,7 @@ pub(super) async fn forward<'s>(
             break result;
         };
         request.fall_back(next, down);
+        all_refuse = next.core.is_last_resort();
         outcome.pool = Some(&**next);
         upload.rewind();
     };
@@ -220,10 +220,12 @@ async fn tries<'s>(
         {
             Ok(picked) => picked,
             Err(reason) => {
-                // A status that was to be retried is gone; what stopped the retry is the answer.
-                return Err(last
-                    .filter(|before| !matches!(before, Reason::RetryStatus(_)))
-                    .unwrap_or(reason));
+                // A status that was to be retried is gone; what stopped the retry is the answer. So is it where nothing of
+                // this pool was tried: what failed in another one is no account of it.
+                let is_told = |last: &Reason| {
+                    outcome.tries > before && !matches!(last, Reason::RetryStatus(_))
+                };
+                return Err(last.filter(is_told).unwrap_or(reason));
             }
         };
         let backend = held.claim.backend();

@@ -111,3 +111,24 @@ fn a_request_that_was_delivered_is_not_sent_to_another_pool() {
     assert_eq!(mizan.client().post("/order", b"one").status, 502);
     assert_eq!((near.requests(), far.requests()), (1, 0));
 }
+
+/// What failed in the first pool is no account of the second: its queue is full, and nobody is to be asked after it.
+#[test]
+fn the_answer_says_what_became_of_the_pool_that_was_asked_last() {
+    let far = Backend::start(|exchange| exchange.hang());
+    let backend = format!(
+        "[pool.far]\nqueue = {{ requests_max = 0 }}\nbackends = [{{ address = \"{}\", in_flight_max = 1 }}]\n",
+        far.address()
+    );
+    let listener =
+        "[[listener]]\nbind = \"{listen}\"\n\n[[route]]\npool = \"near\"\nfallback = [\"far\"]\n\n";
+    let mizan = Mizan::start(&format!(
+        "{listener}[pool.near]\nbackends = []\n\n{backend}"
+    ));
+    let mut first = mizan.client();
+    assert!(first.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+    eventually(SOON, "the one place is taken", || far.requests() == 1);
+    let got = mizan.get("/");
+    assert_eq!(got.status, 503);
+    assert!(got.text().contains("queue_full"), "{}", got.text());
+}
