@@ -6,11 +6,11 @@
 //! What the author did not see is told by the revisions of the keys themselves: [`Change::seen`].
 
 use crate::document::Document;
-use crate::key::Object;
+use crate::key::{KeyError, Object};
 use crate::table::{Limit, Rejected, Stored, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// One key's change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,12 +110,10 @@ pub fn check(table: &Table, changes: &[Change], force: bool) -> Result<Table, Ed
         modified: *modified,
     });
     let after = Table::build(revision, stored, None)?;
-    let is_new = |fault: &&Rejected| {
-        let before = table.rejected().iter();
-        let mut same = before.filter(|old| old.key == fault.key && old.reason == fault.reason);
-        let is_touched = wanted.keys().any(|object| object.to_string() == fault.key);
-        is_touched || same.next().is_none()
-    };
+    let known: HashSet<_> = table.rejected().iter().map(Rejected::fault).collect();
+    let touched: HashSet<_> = wanted.keys().map(ToString::to_string).collect();
+    let is_new =
+        |fault: &&Rejected| touched.contains(&fault.key) || !known.contains(&fault.fault());
     let faults: Vec<_> = after.rejected().iter().filter(is_new).cloned().collect();
     if !faults.is_empty() {
         return Err(EditError::Rejected(faults));
@@ -162,14 +160,17 @@ pub fn record(
 
 /// The changes that take `record` back, for a table that stands as the record left it. Where it does not any more, the keys'
 /// revisions will tell: `seen` has those of `table`, and who rolls back is shown the difference.
-pub fn undo(table: &Table, record: &Record) -> Vec<Change> {
+///
+/// # Errors
+/// A key of the record that names no object here: half of an edit is not taken back.
+pub fn undo(table: &Table, record: &Record) -> Result<Vec<Change>, KeyError> {
     record
         .changes
         .iter()
-        .filter_map(|changed| {
-            let object: Object = changed.key.parse().ok()?;
+        .map(|changed| {
+            let object: Object = changed.key.parse()?;
             let seen = table.held(&object).map_or(0, |held| held.modified);
-            Some(Change {
+            Ok(Change {
                 object,
                 document: changed
                     .before
@@ -231,9 +232,9 @@ fn compare(path: &[String], versions: [Option<&Value>; 3], found: &mut Vec<Field
     if theirs == base && ours == base {
         return;
     }
-    let is_table = |version: &Option<&Value>| version.is_none_or(Value::is_object);
-    let tables = versions.iter().filter(|version| version.is_some()).count();
-    if tables > 1 && versions.iter().all(is_table) {
+    let is_table = |version: Option<&Value>| version.is_some_and(Value::is_object);
+    // What one side has deleted is deleted whole: its fields are not told apart from those of the other.
+    if is_table(theirs) && is_table(ours) && base.is_none_or(Value::is_object) {
         let names: std::collections::BTreeSet<&String> = versions
             .iter()
             .flatten()

@@ -13,6 +13,7 @@
 //! They stand under a prefix of the store that has nothing else: history, nodes' accounts of themselves, locks and secrets lie
 //! beside it, not in it.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -86,8 +87,8 @@ impl FromStr for Name {
     }
 }
 
-/// What a key names. Sorted as the keys are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What a key names. Sorted as the keys are, byte by byte: `pools/us-east/a` before `pools/us/a`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
     /// `backends/REGION/POOL/ID`
     Backend {
@@ -229,17 +230,52 @@ impl FromStr for Object {
     }
 }
 
+impl Object {
+    /// The parts of its key behind its kind.
+    fn parts(&self) -> (&'static str, [Option<&str>; 3]) {
+        let (kind, parts) = match self {
+            Self::Backend { region, pool, id } => {
+                ("backends", [Some(region), Some(pool), Some(id)])
+            }
+            Self::Boost { region, pool, id } => ("boosts", [Some(region), Some(pool), Some(id)]),
+            Self::Chain { region, chain } => ("chains", [Some(region), Some(chain), None]),
+            Self::Meta => ("meta", [None; 3]),
+            Self::Pool { region, pool } => ("pools", [Some(region), Some(pool), None]),
+            Self::Route { id } => ("routes", [Some(id), None, None]),
+            Self::Settings { language } => ("settings", [Some(language), None, None]),
+        };
+        (kind, parts.map(|part| part.map(Name::as_str)))
+    }
+
+    /// The bytes of its key.
+    fn bytes(&self) -> impl Iterator<Item = u8> {
+        let (kind, parts) = self.parts();
+        let parts = parts.into_iter().flatten();
+        kind.bytes()
+            .chain(parts.flat_map(|part| b"/".iter().copied().chain(part.bytes())))
+    }
+}
+
+impl Ord for Object {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.bytes().cmp(other.bytes())
+    }
+}
+
+impl PartialOrd for Object {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backend { region, pool, id } => write!(f, "backends/{region}/{pool}/{id}"),
-            Self::Boost { region, pool, id } => write!(f, "boosts/{region}/{pool}/{id}"),
-            Self::Chain { region, chain } => write!(f, "chains/{region}/{chain}"),
-            Self::Meta => f.write_str("meta"),
-            Self::Pool { region, pool } => write!(f, "pools/{region}/{pool}"),
-            Self::Route { id } => write!(f, "routes/{id}"),
-            Self::Settings { language } => write!(f, "settings/{language}"),
-        }
+        let (kind, parts) = self.parts();
+        f.write_str(kind)?;
+        parts
+            .into_iter()
+            .flatten()
+            .try_for_each(|part| write!(f, "/{part}"))
     }
 }
 
@@ -281,6 +317,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn objects_are_sorted_as_their_keys(a in "(pools|chains)/[ab]{1,2}[-.]?[ab]{0,1}/[ab]{1,2}[-.]?|routes/[ab]{1,2}[-.]?[ab]?", b in "(pools|chains)/[ab]{1,2}[-.]?[ab]{0,1}/[ab]{1,2}[-.]?|routes/[ab]{1,2}[-.]?[ab]?") {
+            let object = |key: &str| key.parse::<Object>().expect("it names an object");
+            prop_assert_eq!(object(&a).cmp(&object(&b)), a.cmp(&b));
+        }
+
         #[test]
         fn no_key_makes_it_panic_and_what_is_read_is_written_the_same(key in "[a-z/._ -]{0,40}|(pools|routes|chains)(/[a-z.]{0,3}){0,4}") {
             if let Ok(object) = key.parse::<Object>() {

@@ -23,7 +23,6 @@ pub struct Table {
     revision: u64,
     objects: BTreeMap<Object, Arc<Held>>,
     rejected: Vec<Rejected>,
-    meta_at: u64,
     digest: u64,
 }
 
@@ -47,13 +46,25 @@ pub struct Rejected {
     pub key: String,
     /// Why.
     pub reason: String,
+    /// What was probably meant.
+    pub hint: Option<String>,
     /// What was there before stays in force.
     pub is_kept: bool,
+}
+
+impl Rejected {
+    /// What is wrong, whatever may have been meant.
+    pub(crate) fn fault(&self) -> (&str, &str) {
+        (&self.key, &self.reason)
+    }
 }
 
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.reason)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
         match self.is_kept {
             true => f.write_str(" (what was there before stays in force)"),
             false => Ok(()),
@@ -132,9 +143,6 @@ impl Table {
             Ok(object) => object,
             Err(error) => return self.reject(text, error, false),
         };
-        if object == Object::Meta {
-            self.meta_at = stored.modified;
-        }
         let before = previous.and_then(|previous| previous.objects.get(&object));
         let is_known = |held: &&Arc<Held>| {
             !held.is_pinned && held.modified == stored.modified && *held.json == *stored.value
@@ -174,6 +182,7 @@ impl Table {
         self.rejected.push(Rejected {
             key: key.into(),
             reason: reason.to_string(),
+            hint: None,
             is_kept,
         });
     }
@@ -230,17 +239,14 @@ impl Table {
         if self.objects.contains_key(&pool) {
             return;
         }
-        let text = format!("`{pool}` is not there");
+        let reason = format!("`{pool}` is not there");
         let other = meant
             .entry(pool)
             .or_insert_with_key(|pool| self.elsewhere(pool));
-        let reason = match other {
-            Some(other) => format!("{text}; there is `{other}`"),
-            None => text,
-        };
         found.push(Rejected {
             key: object.to_string(),
             reason,
+            hint: other.map(|other| format!("there is `{other}`")),
             is_kept: false,
         });
     }
@@ -330,7 +336,10 @@ impl Table {
         let is_said = matches!(
             self.objects.get(&Object::Meta).map(|held| &held.document),
             Some(Document::Meta(meta)) if meta.allow_shrink
-        ) && self.meta_at > before.revision;
+        ) && self
+            .objects
+            .get(&Object::Meta)
+            .is_some_and(|held| !held.is_pinned && held.modified > before.revision);
         !is_said && kept * 2 < before.objects.len()
     }
 

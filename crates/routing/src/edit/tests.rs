@@ -88,6 +88,16 @@ fn a_fault_that_was_there_is_none_of_this_edit() {
     assert!(refused(&faulty, &[same]).contains("`pools/kr/gone` is not there"));
 }
 
+/// Another region's pool of that name changes what was probably meant, not what is wrong.
+#[test]
+fn a_fault_whose_hint_has_changed_is_the_same_fault() {
+    let faulty = table(&[
+        ("chains/kr/t", r#"{"schema": 1, "pools": ["kpop", "rock"]}"#),
+        ("pools/kr/kpop", POOL),
+    ]);
+    assert!(check(&faulty, &[put("pools/jp/rock", POOL)], false).is_ok());
+}
+
 #[test]
 fn bad_documents_are_all_named_at_once() {
     let said = refused(
@@ -120,7 +130,12 @@ fn a_record_can_be_taken_back_and_says_what_changed_since() {
     let record = record(&before, &changes, words);
     let after = check(&before, &changes, false).expect("it may be made");
     assert_eq!(since(&after, &record), Vec::<String>::new());
-    let undone = check(&after, &undo(&after, &record), false).expect("it can be taken back");
+    let undone = check(
+        &after,
+        &undo(&after, &record).expect("its keys are sound"),
+        false,
+    )
+    .expect("it can be taken back");
     assert_eq!(
         undone.digest(),
         table(&[
@@ -162,6 +177,13 @@ fn two_who_changed_different_fields_are_merged_and_one_field_is_a_conflict() {
         (1, "policy".to_owned())
     );
     assert!(diffs[0].is_conflict());
+    // What one side has deleted goes, and is not what the other has changed in it.
+    let base = json!({"health": {"path": "/"}, "policy": "random"});
+    let without = json!({"policy": "random"});
+    assert_eq!(merge(&base, &base, &without), Some(without.clone()));
+    let changed = json!({"health": {"path": "/", "fall": 3}, "policy": "random"});
+    assert_eq!(merge(&base, &without, &changed), None);
+    assert_eq!(merge(&base, &changed, &without), None);
     // A name with a dot in it is one name.
     let (base, ours) = (json!({"a.b": 1}), json!({"a.b": 2}));
     assert_eq!(merge(&base, &base, &ours), Some(ours));

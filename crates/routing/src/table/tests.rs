@@ -136,6 +136,8 @@ fn a_table_that_has_lost_most_of_what_it_had_has_shrunk() {
     }];
     let after = Table::build(7, stored, Some(&before)).expect("it passes no limit");
     assert!(after.has_shrunk_from(&before));
+    // Nor does one that is broken now.
+    assert!(build(7, &[("meta", "{")], Some(&before)).has_shrunk_from(&before));
 }
 
 #[test]
@@ -160,6 +162,13 @@ fn boosts_multiply_within_bounds_and_end_by_the_clock() {
     );
     let ends: Vec<_> = [0, 100, 150, 200].map(|now| table.next_end(now)).to_vec();
     assert_eq!(ends, [Some(100), Some(150), Some(200), None]);
+    // Those of a pool whose name begins with this one's, and is sorted before it, are others.
+    let documents = [
+        ("boosts/kr/kpop-hits/z", a.as_str()),
+        ("boosts/kr/kpop/a", b.as_str()),
+        ("boosts/kr/kpop2/a", a.as_str()),
+    ];
+    assert_eq!(build(1, &documents, None).factor(&kr, &kpop, 0), 2.0);
     let (most, more) = (boost(10.0, 100), boost(5.0, 100));
     let table = build(
         1,

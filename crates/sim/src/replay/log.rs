@@ -43,7 +43,7 @@ pub struct LineCounts {
     pub is_cut: bool,
 }
 
-/// A log as it is read: give it each line, then see what is in it ([`super::Traffic`]).
+/// A log as it is read: give it each line, then see what is in it.
 #[derive(Debug, Default)]
 pub struct LogReader {
     format: Option<LogFormat>,
