@@ -2,15 +2,15 @@
 //!
 //! All three are decided off the hot path, whenever the picker is built anew, and come to who is a candidate;
 //! so each policy has them, and a pick costs what it did. Traffic falls to *groups*: a tier, or a zone within
-//! a tier. A group's share depends on how much of it is [available](tiers), and within the group the policy
+//! a tier. A group's share depends on how much of it is available (`tiers`), and within the group the policy
 //! decides. Only while more than one group gets traffic a request's group is drawn first, by its hash where
 //! the policy goes by one, so that keys move no more than shares do.
 //!
 //! | | who is asked | what is kept back |
 //! | --- | --- | --- |
-//! | [tier](tiers) | the first that bears the traffic | the next ones, until it does not |
-//! | [zone](zones) | one's own, as far as it bears its part | the others, likewise |
-//! | [subset](subset) | a slice of each tier | the rest of it, unless too many of the slice are out |
+//! | tier (`tiers`) | the first that bears the traffic | the next ones, until it does not |
+//! | zone (`zones`) | one's own, as far as it bears its part | the others, likewise |
+//! | `subset` | a slice of each tier | the rest of it, unless too many of the slice are out |
 //!
 //! What is kept back is still asked when a request would otherwise fail: where it failed at two of those that
 //! are asked, or at all, or all of them are full. What lies outside of a subset is not.

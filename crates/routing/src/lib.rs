@@ -11,7 +11,7 @@
 //! | [`document`] | what an object says |
 //! | [`table`] | the objects of one revision that hold together, and those that were left out, with the reason |
 //! | [`edit`] | whether a change may be made, and what history keeps of it |
-//! | [`resolve`] | where a request of a region and a language goes: a pure function |
+//! | [`mod@resolve`] | where a request of a region and a language goes: a pure function |
 
 pub mod document;
 pub mod edit;
