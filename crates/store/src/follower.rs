@@ -65,7 +65,8 @@ pub struct View {
     pub store: Option<u64>,
     /// How well it is known.
     pub standing: Standing,
-    /// It is from another store than what was told before, or from an older state of it.
+    /// It is from another store than what was told before, or from an older state of it. Said with every view until
+    /// [`Follower::run`] ends: who has looked into it remembers so.
     pub doubt: Option<Doubt>,
 }
 
@@ -160,10 +161,11 @@ pub struct Follower<T> {
     doubt: Option<Doubt>,
     /// The store's own name for itself; that of what was restored, at first.
     known: Option<u64>,
-    /// What is in memory was listed here, or can be followed from where it is.
+    /// What is in memory was listed here: it can be followed from where it is.
     is_listed: bool,
     failures: u32,
     listed_at: Option<Instant>,
+    watching_since: Option<Instant>,
     tell: T,
 }
 
@@ -197,6 +199,7 @@ impl<T: FnMut(Told)> Follower<T> {
             is_listed: false,
             failures: 0,
             listed_at: None,
+            watching_since: None,
             tell,
         }
     }
@@ -220,6 +223,11 @@ impl<T: FnMut(Told)> Follower<T> {
                 }
                 Ended::Diverged => self.list_again().await,
                 Ended::Lost(error) => {
+                    // A store that takes a watch and ends it at once is no store that is back.
+                    let since = self.watching_since.take();
+                    if since.is_some_and(|since| since.elapsed() >= self.settings.backoff.1) {
+                        self.failures = 0;
+                    }
                     if self.standing == Standing::Live {
                         self.standing = Standing::Stale;
                         self.view();
@@ -273,16 +281,18 @@ impl<T: FnMut(Told)> Follower<T> {
         let store = Arc::clone(&self.store);
         let identity = store.identity().await?;
         self.recognise(&identity);
-        self.notice(Notice::Connected(identity));
+        self.notice(Notice::Connected(identity.clone()));
         if !self.is_listed {
             let listing = store.list(Query::now(self.range.clone())).await?;
+            // Not before: what is known until then is the other one's.
+            self.known = Some(identity.id);
             self.listed(listing);
         }
         let from = self.memory.revision() + 1;
         let mut watch = store.watch(self.range.clone(), from).await?;
         self.notice(Notice::Watching { from });
         self.standing = Standing::Live;
-        self.failures = 0;
+        self.watching_since = Some(Instant::now());
         self.view();
         self.attend(&*store, &mut *watch).await
     }
@@ -296,7 +306,6 @@ impl<T: FnMut(Told)> Follower<T> {
             }),
             _ => None,
         };
-        self.known = Some(identity.id);
         if let Some(doubt) = doubt {
             self.is_listed = false;
             self.doubt = Some(doubt);

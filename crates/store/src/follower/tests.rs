@@ -22,6 +22,10 @@ struct Inside {
     is_mute: bool,
     /// Events are told later.
     is_slow: bool,
+    /// Every watch ends with its first word.
+    ends_watches: bool,
+    /// Nothing is listed.
+    refuses_listings: bool,
     /// How often all was listed, and how often the keys.
     listings: usize,
     comparisons: usize,
@@ -52,6 +56,8 @@ impl Faulty {
             is_down: false,
             is_mute: false,
             is_slow: false,
+            ends_watches: false,
+            refuses_listings: false,
             listings: 0,
             comparisons: 0,
         };
@@ -130,6 +136,9 @@ impl Store for Faulty {
         let answer = self.with(|inside| {
             inside.listings += usize::from(!query.keys_only);
             inside.comparisons += usize::from(query.keys_only);
+            if inside.refuses_listings {
+                return Err(Error::Unavailable("nothing is listed".to_owned()));
+            }
             inside.up().map(|()| Listing {
                 revision: inside.revision,
                 entries: inside.entries.values().cloned().collect(),
@@ -188,6 +197,9 @@ impl Watch for Cursor {
                 {
                     let inside = self.inside.lock().expect("no test panics inside");
                     inside.up()?;
+                    if inside.ends_watches {
+                        return Err(Error::Unavailable("it ends".to_owned()));
+                    }
                     if self.next <= inside.compacted {
                         let oldest = inside.compacted + 1;
                         return Err(Error::Compacted { oldest });
@@ -485,7 +497,46 @@ async fn what_was_written_down_is_in_force_before_the_store_is_reached() {
     store.with(|inside| inside.is_down = false);
     let view = following.view(|view| view.standing == Standing::Live).await;
     assert_eq!((keys(&view), view.doubt), (vec!["t/a", "t/b"], None));
-    let _ = &following.store;
+    assert_eq!(following.store.with(|inside| inside.listings), 1);
+}
+
+/// A store that takes watches and ends them at once is asked less and less often.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_once_is_no_success() {
+    let store = Faulty::new();
+    store.with(|inside| inside.ends_watches = true);
+    let mut following = Following::start(&store, None);
+    let mut waits = Vec::new();
+    while waits.len() < 8 {
+        let lost = following
+            .notice(|notice| matches!(notice, Notice::Lost { .. }))
+            .await;
+        if let Notice::Lost { wait, .. } = lost {
+            waits.push(wait);
+        }
+    }
+    assert!(waits[7] >= Duration::from_millis(500), "{waits:?}");
+}
+
+/// What is known of one store is never told as another's.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_not_listed_yet_is_not_whose_entries_are_told() {
+    let store = Faulty::new();
+    store.put("t/a", "1");
+    let mut following = Following::start(&store, None);
+    following.view(|view| view.standing == Standing::Live).await;
+    store.with(|inside| {
+        inside.id = 8;
+        inside.refuses_listings = true;
+        inside.compacted = inside.revision + 1;
+    });
+    following
+        .notice(|notice| matches!(notice, Notice::Doubtful(_)))
+        .await;
+    let view = following
+        .view(|view| view.standing == Standing::Stale)
+        .await;
+    assert_eq!((keys(&view), view.store), (vec!["t/a"], Some(7)));
 }
 
 /// Some versions of etcd say events twice after a reconnect.

@@ -4,6 +4,13 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Timestamps};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Files that this process has put.
+static PUTS: AtomicU64 = AtomicU64::new(0);
+
+/// After how many seconds an unfinished file is nobody's.
+const LEFT_SECONDS: i64 = 60;
 
 /// Whether a file is to outlive a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +62,30 @@ impl Place {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         let path = path.to_path_buf();
-        Ok(Self { path, folder })
+        let place = Self { path, folder };
+        place.sweep()?;
+        Ok(place)
+    }
+
+    /// Takes away what killed processes have left behind: nobody is at work on a file for so long.
+    fn sweep(&self) -> io::Result<()> {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        for entry in fs::Dir::read_from(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !(name.starts_with(b".") && name.ends_with(b".tmp")) {
+                continue;
+            }
+            let Ok(found) = fs::statat(&self.folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+            else {
+                continue;
+            };
+            if found.st_mtime + LEFT_SECONDS < now.tv_sec {
+                // Somebody else may sweep, too.
+                let _ = fs::unlinkat(&self.folder, entry.file_name(), AtFlags::empty());
+            }
+        }
+        Ok(())
     }
 
     /// Its path.
@@ -68,7 +98,11 @@ impl Place {
     /// # Errors
     /// The system's. The file before is still there then.
     pub fn put(&self, name: &str, bytes: &[u8], durability: Durability) -> io::Result<()> {
-        let new = format!(".{name}.{}.tmp", std::process::id());
+        // Of a name that nobody else has at work: two who write the same file may both be process 1, of two containers.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let (process, nth) = (std::process::id(), PUTS.fetch_add(1, Ordering::Relaxed));
+        let time = format!("{}{:09}", now.tv_sec, now.tv_nsec);
+        let new = format!(".{name}.{process}.{time}.{nth}.tmp");
         let done = self.put_by_way_of(&new, name, bytes, durability);
         if done.is_err() {
             // It may not be there at all.
@@ -84,11 +118,6 @@ impl Place {
         bytes: &[u8],
         durability: Durability,
     ) -> io::Result<()> {
-        // What a killed process has left behind under our number is not opened, but replaced.
-        match fs::unlinkat(&self.folder, new, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(0o644);
         let file = fs::openat(&self.folder, new, flags | OFlags::CLOEXEC, mode)?;

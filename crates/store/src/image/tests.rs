@@ -164,10 +164,7 @@ fn a_link_in_the_place_of_a_file_is_not_followed() {
     let place = Place::open(&parent.path().join("table")).expect("it is made");
     let victim = parent.path().join("victim");
     std::fs::write(&victim, "precious").expect("a file");
-    let new = format!(".routing.snap.{}.tmp", std::process::id());
-    for name in [new.as_str(), "routing.snap"] {
-        std::os::unix::fs::symlink(&victim, place.path().join(name)).expect("a link");
-    }
+    std::os::unix::fs::symlink(&victim, place.path().join("routing.snap")).expect("a link");
     assert!(
         place.read("routing.snap").is_err(),
         "what it reads could be anything"
@@ -180,4 +177,48 @@ fn a_link_in_the_place_of_a_file_is_not_followed() {
         place.read("routing.snap").expect("it is read").as_deref(),
         Some(&b"one"[..])
     );
+}
+
+/// Two writers of one file, in one process or in two: neither renames what the other has half written.
+#[test]
+fn two_who_write_one_file_do_not_mix_it() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let path = parent.path().join("table");
+    let place = Place::open(&path).expect("it is made");
+    let texts: Vec<String> = (0..4).map(|at| at.to_string().repeat(100_000)).collect();
+    std::thread::scope(|scope| {
+        for text in &texts {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let put = place.put("routing.snap", text.as_bytes(), Durability::Memory);
+                    put.expect("it is put");
+                    let found = place.read("routing.snap").expect("it is read");
+                    let found = String::from_utf8(found.expect("it is there")).expect("text");
+                    assert!(texts.contains(&found), "{} bytes", found.len());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_killed_writer_left_behind_is_swept_away_and_what_is_at_work_is_not() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let path = parent.path().join("table");
+    Place::open(&path).expect("it is made");
+    let (old, new) = (
+        path.join(".routing.snap.1.2.3.tmp"),
+        path.join(".routing.snap.1.3.3.tmp"),
+    );
+    for file in [&old, &new] {
+        std::fs::write(file, "half").expect("a file");
+    }
+    let hour_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&old)
+        .expect("a file");
+    file.set_modified(hour_ago).expect("a time");
+    Place::open(&path).expect("it is there");
+    assert_eq!((old.exists(), new.exists()), (false, true));
 }
