@@ -1,7 +1,7 @@
 //! What a client sees of its backends, in virtual time: shares, failures and the way back, members that come and go.
 
 use crate::support::{Does, Pool, Scripted, is_no_backend, key, member, pass};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use mizan_tower::Change;
 use mizan_tower::core::{EjectionConfig, Event, PolicyKind, PoolConfig, ProbeResult};
 use std::sync::Arc;
@@ -244,6 +244,18 @@ async fn a_discovery_is_followed_to_its_end() {
     let status = pool.backends.status();
     let keys: Vec<_> = status.backends.iter().map(|one| &*one.key).collect();
     assert_eq!(keys, ["b0", "b2"], "they stay when the discovery has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_discovery_has_said_is_in_force_while_it_says_no_more() {
+    let pool = Pool::new(PoolConfig::default(), &[]);
+    let insert = stream::iter([Change::Insert(member(0), Scripted::answers(10))]);
+    let changes = insert.chain(stream::pending());
+    let call = pool.client().oneshot(0);
+    tokio::select! {
+        () = pool.backends.follow(changes) => panic!("it goes on"),
+        end = tokio::time::timeout(SECOND, call) => assert_eq!(end.unwrap().unwrap(), 200),
+    }
 }
 
 #[tokio::test(start_paused = true)]
