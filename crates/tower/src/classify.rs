@@ -17,14 +17,14 @@ pub enum Verdict {
     Nothing,
 }
 
-/// Judges results. Made for each request anew from a clone of the balancer's, so keep it small.
+/// Judges results. Cloned for each request, so keep it small.
 pub trait Classify<R> {
     /// What `result` says of the backend that gave it. The error is the service's own; what it wraps
     /// is reached by `source`.
     fn classify(&self, result: Result<&R, &(dyn Error + 'static)>) -> Verdict;
 }
 
-/// Every response is a success, every error a [`failure`]. The preset for `Services`.
+/// Every response is a success, every error a [`failure`]. The preset for [`Balance`](crate::Balance).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyResponse;
 
