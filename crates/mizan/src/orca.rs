@@ -11,6 +11,9 @@
 //! long a request takes at that. In text they are `named_metrics.rif=3`, in JSON `{"named_metrics": {"rif": 3}}`.
 
 use data_encoding::{BASE64, BASE64_NOPAD};
+use mizan_core::backend::Backend;
+use mizan_core::pool::{LoadReport, LoadSource, Pool};
+use mizan_core::time::Instant;
 use std::fmt;
 use std::time::Duration;
 
@@ -38,6 +41,19 @@ pub struct Report {
     pub in_flight: Option<f64>,
     /// How long a request takes at that.
     pub latency: Option<Duration>,
+}
+
+impl Report {
+    /// Tells `core` what `backend` has said, wherever it was said.
+    pub fn tell(self, core: &Pool, now: Instant, backend: &Backend, source: LoadSource) {
+        if let Some(utilization) = self.utilization {
+            core.report(now, backend, utilization);
+        }
+        if let Some(in_flight) = self.in_flight {
+            let latency = self.latency;
+            core.note_load(now, backend, LoadReport { in_flight, latency }, source);
+        }
+    }
 }
 
 /// Figures of a report as they stand.

@@ -257,6 +257,11 @@ impl<T: FnMut(Told)> Follower<T> {
         due.mul_f64(self.draw())
     }
 
+    /// A fifth more or less than is set: nodes that started together do not compare together.
+    fn until_check(&self) -> Duration {
+        self.settings.check.mul_f64(0.8 + 0.4 * self.draw())
+    }
+
     /// Evenly from 0 up to 1.
     fn draw(&self) -> f64 {
         ((self.settings.random)() >> 11) as f64 / (1u64 << 53) as f64
@@ -336,7 +341,7 @@ impl<T: FnMut(Told)> Follower<T> {
             ..Query::now(self.range.clone())
         };
         let mut suspects: Vec<Difference> = Vec::new();
-        let mut check_at = Instant::now() + self.settings.check.mul_f64(0.8 + 0.4 * self.draw());
+        let mut check_at = Instant::now() + self.until_check();
         loop {
             tokio::select! {
                 biased;
@@ -363,7 +368,7 @@ impl<T: FnMut(Told)> Follower<T> {
                     let listing = hear(watch, self, store.list(keys.clone())).await?;
                     suspects = self.compare(&listing, suspects)?;
                     let wait = match suspects.is_empty() {
-                        true => self.settings.check.mul_f64(0.8 + 0.4 * self.draw()),
+                        true => self.until_check(),
                         false => self.settings.check_again,
                     };
                     check_at = Instant::now() + wait;

@@ -12,7 +12,7 @@ use crate::h1::{Framing, response};
 use crate::orca::{self, Malformed, Report};
 use crate::snapshot::{Current, LoadProbes};
 use mizan_core::backend::{Address, Backend};
-use mizan_core::pool::{LoadReport, LoadSource, Pool};
+use mizan_core::pool::{LoadSource, Pool};
 use mizan_core::time::Instant;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -130,26 +130,14 @@ impl Question {
             return (id, None);
         };
         match said {
-            Some(Ok(report)) => self.tell(report),
+            Some(Ok(report)) => {
+                let source = LoadSource::Probe(self.workers);
+                report.tell(&self.core, clock::now(), &self.backend, source);
+            }
             Some(Err(Malformed)) => self.probes.malformed.count(self.backend.version()),
             None => {}
         }
         (id, connection)
-    }
-
-    fn tell(&self, report: Report) {
-        let now = clock::now();
-        if let Some(utilization) = report.utilization {
-            self.core.report(now, &self.backend, utilization);
-        }
-        if let Some(in_flight) = report.in_flight {
-            let report = LoadReport {
-                in_flight,
-                latency: report.latency,
-            };
-            let source = LoadSource::Probe(self.workers);
-            self.core.note_load(now, &self.backend, report, source);
-        }
     }
 
     async fn ask(&self, kept: Option<Connection>) -> Result<Answer, Fault> {

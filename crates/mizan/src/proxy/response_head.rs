@@ -24,7 +24,7 @@ use crate::orca;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{HeaderEdits, RouteTimeouts};
 use mizan_core::backend::Backend;
-use mizan_core::pool::{LoadReport, LoadSource};
+use mizan_core::pool::LoadSource;
 use mizan_core::time::Instant;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -252,18 +252,8 @@ pub(super) fn report_load(
     let pool = request.pool;
     match read {
         Ok(report) => {
-            let now = clock::now();
-            if let Some(utilization) = report.utilization {
-                pool.core.report(now, backend, utilization);
-            }
-            if let Some(in_flight) = report.in_flight {
-                let report = LoadReport {
-                    in_flight,
-                    latency: report.latency,
-                };
-                let source = LoadSource::Answer(request.worker.index);
-                pool.core.note_load(now, backend, report, source);
-            }
+            let source = LoadSource::Answer(request.worker.index);
+            report.tell(&pool.core, clock::now(), backend, source);
         }
         Err(orca::Malformed) => {
             let place = request.in_force.series.pool_place(pool, backend.version());

@@ -133,7 +133,10 @@ impl<'a> Staged<'a> {
     fn present(&self, range: &Range) -> BTreeSet<Bytes> {
         let base = self.base.entries(range, self.base.revision);
         let mut keys: BTreeSet<_> = base.map(|entry| entry.key.clone()).collect();
-        for (key, entry) in self.keys.iter().filter(|(key, _)| range.contains(key)) {
+        // Those of a range stand together, from its key or its prefix on.
+        let (Range::Key(first) | Range::Prefix(first)) = range;
+        let staged = self.keys.range(first.clone()..);
+        for (key, entry) in staged.take_while(|(key, _)| range.contains(key)) {
             match entry {
                 Some(_) => keys.insert(key.clone()),
                 None => keys.remove(key),
