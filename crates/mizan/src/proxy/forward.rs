@@ -56,8 +56,25 @@ impl<'s> Request<'s> {
     }
 }
 
-/// Whether a pool had nobody to give: then another may stand in for it. Where a try before was delivered, the last was
-/// safe, and so is the next.
+/// Why a pool's tries are over without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Stopped {
+    reason: Reason,
+    /// Another pool may stand in for it: this one has nobody to give, or lost what it was given and may not have it again.
+    may_go_on: bool,
+}
+
+impl Stopped {
+    /// That it is over for the request, too.
+    fn for_good(reason: Reason) -> Self {
+        Self {
+            reason,
+            may_go_on: false,
+        }
+    }
+}
+
+/// Whether a pool had nobody to give.
 fn is_nobody_there(reason: Reason) -> bool {
     matches!(
         reason.unreached(),
@@ -153,13 +170,12 @@ pub(super) async fn forward<'s>(
     let result = loop {
         let result = match begun {
             Ok(()) => tries(down, &request, &mut upload, (outcome, failed)).await,
-            Err(reason) => Err(reason),
+            Err(reason) => Err(Stopped::for_good(reason)),
         };
-        failed = result
-            .as_ref()
-            .err()
-            .copied()
-            .filter(|it| is_nobody_there(*it));
+        failed = match &result {
+            Err(stopped) if stopped.may_go_on => Some(stopped.reason),
+            _ => None,
+        };
         // A split's other parts may stand in for one of them.
         let mut others = standing_in.by_ref().filter(|next| !Arc::ptr_eq(next, pool));
         let Some(next) = others.next().filter(|_| failed.is_some()) else {
@@ -177,7 +193,7 @@ pub(super) async fn forward<'s>(
             upload.finish(down);
             after
         }
-        Err(reason) => {
+        Err(Stopped { reason, .. }) => {
             // Every backend was known to refuse connections, and still does: that is no backend, not a bad one.
             let nobody = all_refuse && reason == Reason::ConnectRefused;
             let reason = if nobody { Reason::NoBackend } else { reason };
@@ -200,7 +216,7 @@ async fn tries<'s>(
     request: &Request<'s>,
     upload: &mut Upload,
     (outcome, mut last): (&mut Record<'s>, Option<Reason>),
-) -> Result<After, Reason> {
+) -> Result<After, Stopped> {
     let pool = request.pool;
     let mut tried = Tried::default();
     let before = outcome.tries;
@@ -208,7 +224,7 @@ async fn tries<'s>(
     let tries_max = (pool.retry.tries_max as usize).min(TRIES_MAX);
     loop {
         if outcome.tries > 0 && request.deadlines.request_ms <= down.timer.now_ms() {
-            return Err(request.deadlines.over());
+            return Err(Stopped::for_good(request.deadlines.over()));
         }
         // The first try begins when the head was read: another look at the clock costs as much as a pick.
         let now = if outcome.tries == 0 {
@@ -225,7 +241,11 @@ async fn tries<'s>(
                 let is_told = |last: &Reason| {
                     outcome.tries > before && !matches!(last, Reason::RetryStatus(_))
                 };
-                return Err(last.filter(is_told).unwrap_or(reason));
+                // What was to be tried again here was safe to send again, there too.
+                return Err(Stopped {
+                    reason: last.filter(is_told).unwrap_or(reason),
+                    may_go_on: is_nobody_there(reason),
+                });
             }
         };
         let backend = held.claim.backend();
@@ -249,8 +269,12 @@ async fn tries<'s>(
                 return Ok(after);
             }
             Err(failed) => {
-                if !may_retry || !is_safe(&failed, request, upload) || !has_budget(&failed, pool) {
-                    return Err(failed.reason);
+                let is_safe = is_safe(&failed, request, upload);
+                if !may_retry || !is_safe || !has_budget(&failed, pool) {
+                    let reason = failed.reason;
+                    // A budget keeps a pool from more load than it was given; the next pool is asked once for each.
+                    let may_go_on = is_safe && (is_nobody_there(reason) || is_lost(reason));
+                    return Err(Stopped { reason, may_go_on });
                 }
                 request
                     .in_force
@@ -575,6 +599,11 @@ fn is_safe(failed: &Failed, request: &Request<'_>, upload: &Upload) -> bool {
             Reason::RetryStatus(_) => true,
             _ => false,
         }
+}
+
+/// Whether the connection went with the request, so that nobody will answer it.
+fn is_lost(reason: Reason) -> bool {
+    matches!(reason, Reason::Reset | Reason::PoolReuse)
 }
 
 /// What provably reached nothing costs no backend anything: it draws on no budget. A status has paid already.

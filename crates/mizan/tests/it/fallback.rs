@@ -132,3 +132,27 @@ fn the_answer_says_what_became_of_the_pool_that_was_asked_last() {
     assert_eq!(got.status, 503);
     assert!(got.text().contains("queue_full"), "{}", got.text());
 }
+
+/// The whole pool dies with requests in its hands: more than its retry budget would send again.
+#[test]
+fn what_a_dying_pool_held_is_answered_by_the_next_one_if_it_may_be_sent_again() {
+    const HELD: usize = 60;
+    let (mut near, far) = (Backend::start(|it| it.hang()), Backend::healthy("far"));
+    let mizan = Mizan::start(&config(UNCHECKED, "", &[near.address()], &[far.address()]));
+    let mut clients: Vec<_> = (0..=HELD).map(|_| mizan.client()).collect();
+    let (order, readers) = clients.split_first_mut().expect("there are clients");
+    assert!(order.send("POST /order HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n"));
+    for reader in &mut *readers {
+        assert!(reader.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+    }
+    eventually(SOON, "the pool holds them", || near.requests() == HELD + 1);
+    near.stop();
+    for reader in &mut *readers {
+        let got = reader.read();
+        assert_eq!(got.status, 200, "{}", got.text());
+    }
+    assert_eq!(order.read().status, 502, "it may have been acted on");
+    assert_eq!(far.requests(), HELD, "each is sent once");
+    let rescued = mizan.metric("mizan_rescued_total", "pool=\"far\"");
+    assert_eq!(rescued, HELD as f64);
+}
