@@ -12,6 +12,7 @@
 //! | `tls` | certificates, keys and roots, checked and made ready |
 //! | `build` | makes the snapshot of what has passed |
 //! | `members` | host names become members, at first and every 30 s |
+//! | `table` | files and the store's table together |
 //! | `restart` | what a reload cannot change |
 //!
 //! [`compile`] does no I/O but asking `resolve` for host names, and changes nothing that is in force.
@@ -26,6 +27,7 @@ mod rules;
 mod schema;
 mod shape;
 mod suggest;
+mod table;
 mod text;
 mod timing;
 mod tls;
@@ -36,6 +38,7 @@ pub use load::{Watch, default_admin_socket, load, load_with};
 pub use members::{Resolved, Unresolved, members};
 pub use restart::{Running, needs_restart};
 pub use suggest::nearest;
+pub use table::{InForce, Merged, compile_with};
 pub use timing::{Relation, Verdict};
 
 use crate::snapshot::Snapshot;
@@ -47,6 +50,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What stands before an object's key where a file's path would be.
+const STORED: &str = "store:";
 
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +74,20 @@ pub struct Source {
     problems: Vec<Diagnostic>,
     /// The admin socket where none is set.
     admin_socket: Option<PathBuf>,
+    /// What it is, if it is no file but an object of the store.
+    object: Option<Stored>,
+    /// The process was started with a store that the file does not name; of the main file.
+    has_store: bool,
 }
+
+/// An object of the store.
+#[derive(Clone, Debug, PartialEq)]
+struct Stored {
+    object: mizan_routing::Object,
+    held: Arc<mizan_routing::table::Held>,
+}
+
+impl Eq for Stored {}
 
 impl Source {
     /// A file with that text. `${NAME}` and `file:` in it stay as they are; [`load`] puts them in.
@@ -82,6 +101,20 @@ impl Source {
             read_at: Duration::ZERO,
             problems: Vec::new(),
             admin_socket: None,
+            object: None,
+            has_store: false,
+        }
+    }
+
+    /// An object of the store's table.
+    fn of_object(object: &mizan_routing::Object, held: &Arc<mizan_routing::table::Held>) -> Self {
+        let text = String::from_utf8_lossy(&held.json);
+        Self {
+            object: Some(Stored {
+                object: object.clone(),
+                held: Arc::clone(held),
+            }),
+            ..Self::new(format!("{STORED}{object}"), text)
         }
     }
 
@@ -100,6 +133,10 @@ pub fn digest(sources: &[Source]) -> u64 {
     let mut hash = load::Fnv::default();
     for source in sources {
         hash.bytes(source.text.as_bytes());
+        if source.object.is_some() {
+            // What an object is stands in its key.
+            hash.bytes(source.path.as_os_str().as_encoded_bytes());
+        }
         for value in source.values.values().flatten() {
             hash.bytes(&value.len().to_le_bytes());
             hash.bytes(value.as_bytes());
@@ -132,12 +169,17 @@ pub fn compile(
     now: Instant,
     random: u64,
 ) -> Result<(Snapshot, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let Read { tree, file, report } = read(sources);
+    let Read {
+        tree,
+        file,
+        report,
+        factors,
+    } = read(sources);
     let mut cx = Cx {
         tree: &tree,
         report,
     };
-    let Some(file) = file else {
+    let Some(mut file) = file else {
         return Err(cx.report.finish());
     };
     rules::check(&mut cx, &file);
@@ -146,8 +188,13 @@ pub fn compile(
     if cx.report.has_errors() {
         return Err(cx.report.finish());
     }
+    // With a store they may come: until then they are pools with nobody in them.
+    for name in rules::absent(&file) {
+        file.pool.insert(name, schema::Pool::default());
+    }
     let inputs = build::Inputs {
         previous,
+        factors: &factors,
         tls: &tls,
         resolve,
         now,
@@ -196,6 +243,8 @@ struct Read<'a> {
     /// `None` if the syntax is so broken that what is missing may be there.
     file: Option<schema::File>,
     report: Report<'a>,
+    /// What weights of pools are multiplied by.
+    factors: tree::Factors,
 }
 
 fn read(sources: &[Source]) -> Read<'_> {
@@ -241,6 +290,7 @@ fn read(sources: &[Source]) -> Read<'_> {
         tree: tree.root,
         file,
         report,
+        factors: tree.factors,
     }
 }
 

@@ -21,7 +21,9 @@ pub use pool::{
     ProbeKind, Protocol, ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters,
     Waiting,
 };
-pub use settings::{AccessLog, AdminBind, DrainSettings, LogTarget, Settings};
+pub use settings::{
+    AccessLog, AdminBind, DrainSettings, LogTarget, Settings, StoreAddress, StoreSettings, StoreTls,
+};
 pub use tls::{
     Certificate, CertificateChoice, ClientAuth, ClientAuthMode, ClientTls, ClientTrust,
     IdentityHeaders, KeyChoice, MadeOf, ServerTls, Tickets, is_reserved,

@@ -308,6 +308,11 @@ impl Table {
         self.objects.iter().map(|(object, held)| (object, &**held))
     }
 
+    /// [`Table::objects`], to be kept.
+    pub fn shared(&self) -> impl Iterator<Item = (&Object, &Arc<Held>)> {
+        self.objects.iter()
+    }
+
     /// An object in force.
     pub fn held(&self, object: &Object) -> Option<&Held> {
         self.objects.get(object).map(|held| &**held)

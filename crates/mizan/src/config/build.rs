@@ -9,13 +9,15 @@ mod route;
 use super::diagnostic::Severity;
 use super::report::Cx;
 use super::schema::{self, File, NetworkList};
+use super::text::{AbsolutePath, Text};
 use super::tls::Tls;
-use super::tree::Place;
+use super::tree::{Factors, Place};
 use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, Datagrams, DrainSettings, HeadLimits, Http2,
     Listener, ListenerKind, MinRate, Networks, Passthrough, Ping, ProxyHeader, Settings, Snapshot,
+    StoreSettings, StoreTls,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -25,6 +27,8 @@ use std::sync::Arc;
 /// What a snapshot is made of beside the file.
 pub(super) struct Inputs<'a> {
     pub(super) previous: Option<&'a Snapshot>,
+    /// What weights of pools are multiplied by in splits.
+    pub(super) factors: &'a Factors,
     pub(super) tls: &'a Tls,
     pub(super) resolve: Resolve<'a>,
     pub(super) now: Instant,
@@ -45,7 +49,14 @@ pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Opt
             .route
             .iter()
             .enumerate()
-            .map(|(index, from)| route::build(index, from, pools).map(Arc::new))
+            .map(|(index, from)| {
+                let named = route::Named {
+                    pools,
+                    file,
+                    factors: inputs.factors,
+                };
+                route::build(index, from, &named).map(Arc::new)
+            })
             .collect(),
         None => None,
     };
@@ -116,8 +127,27 @@ fn settings(cx: &Cx<'_>, file: &File) -> Settings {
             deadline: file.drain.deadline.value.0,
         },
         reload_watch: file.reload.watch,
+        region: Arc::from(file.region.name.as_str()),
+        store: store(&file.store),
         upstream_idle_max: file.limits.upstream_idle_max,
     }
+}
+
+fn store(from: &schema::Store) -> Option<StoreSettings> {
+    let path = |path: &Option<Text<AbsolutePath>>| path.as_ref().map(|path| path.value.0.clone());
+    Some(StoreSettings {
+        address: from.address.as_ref()?.value.clone(),
+        namespace: Arc::from(from.namespace.as_str()),
+        tls: from.tls.as_ref().map(|tls| StoreTls {
+            roots: path(&tls.roots),
+            cert: path(&tls.cert),
+            key: path(&tls.key),
+            server_name: tls.server_name.clone(),
+        }),
+        user: from.user.clone(),
+        password_file: path(&from.password_file),
+        last_good: path(&from.last_good),
+    })
 }
 
 fn listener(index: usize, from: &schema::Listener, tls: &Tls) -> Option<Arc<Listener>> {

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, where, and what was meant.
 
-use super::Source;
+use super::{STORED, Source};
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 use std::ops::Range;
@@ -88,7 +88,8 @@ impl Diagnostic {
             Severity::Warning => Level::WARNING,
         };
         let file = self.file.display().to_string();
-        let Some(source) = sources.iter().find(|source| source.path == self.file) else {
+        let source = sources.iter().find(|source| source.path == self.file);
+        let Some(source) = source.filter(|source| source.object.is_none()) else {
             let help = self
                 .help
                 .as_ref()
@@ -99,8 +100,12 @@ impl Diagnostic {
             } else {
                 "warning"
             };
+            let within = match (source, &*self.path) {
+                (Some(_), path) if !path.is_empty() => format!(" ({path})"),
+                _ => String::new(),
+            };
             return format!(
-                "{severity}[{}]: {}\n  --> {file}{help}",
+                "{severity}[{}]: {}\n  --> {file}{within}{help}",
                 self.code, self.message
             );
         };
@@ -130,14 +135,18 @@ impl std::fmt::Display for Diagnostic {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        write!(
-            f,
-            "{}:{}:{}: {severity}: {}",
-            self.file.display(),
-            self.line,
-            self.column,
-            self.message
-        )
+        let file = self.file.display();
+        let (line, column) = (self.line, self.column);
+        match self
+            .file
+            .to_str()
+            .and_then(|file| file.strip_prefix(STORED))
+        {
+            // An object is small, and its path says more than a line.
+            Some(_) if self.path.is_empty() => write!(f, "{file}: {severity}: {}", self.message),
+            Some(_) => write!(f, "{file}: {}: {severity}: {}", self.path, self.message),
+            None => write!(f, "{file}:{line}:{column}: {severity}: {}", self.message),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::Resolve;
 use crate::snapshot::Configured;
+use ipnet::IpNet;
 use mizan_core::backend::{Address, Backend, Member};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,14 +39,18 @@ pub fn members(configured: &[Configured], last: &[Arc<Backend>], resolve: Resolv
         unresolved: Vec::new(),
     };
     for (index, backend) in configured.iter().enumerate() {
-        let (name, template) = match backend {
+        let (name, template, networks) = match backend {
             Configured::Fixed(member) => {
                 out.members.push(member.clone());
                 continue;
             }
-            Configured::Named { name, template } => (name, template),
+            Configured::Named {
+                name,
+                template,
+                networks,
+            } => (name, template, networks),
         };
-        let addresses = addresses(name, resolve).unwrap_or_else(|problem| {
+        let addresses = addresses(name, networks, resolve).unwrap_or_else(|problem| {
             let last = last_addresses(name, last);
             out.unresolved.push(Unresolved {
                 index,
@@ -66,7 +71,11 @@ pub fn members(configured: &[Configured], last: &[Arc<Backend>], resolve: Resolv
 }
 
 /// What a name stands for now, or why it stands for nothing.
-fn addresses(name: &str, resolve: Resolve<'_>) -> Result<Vec<SocketAddr>, String> {
+fn addresses(
+    name: &str,
+    networks: &[IpNet],
+    resolve: Resolve<'_>,
+) -> Result<Vec<SocketAddr>, String> {
     let found = resolve(name).map_err(|error| error.to_string())?;
     let mut found: Vec<SocketAddr> = found
         .into_iter()
@@ -74,8 +83,13 @@ fn addresses(name: &str, resolve: Resolve<'_>) -> Result<Vec<SocketAddr>, String
         .collect();
     found.sort();
     found.dedup();
-    if found.is_empty() {
+    let Some(first) = found.first().copied() else {
         return Err("it has no addresses".to_owned());
+    };
+    let is_inside = |address: &SocketAddr| networks.iter().any(|it| it.contains(&address.ip()));
+    found.retain(|address| networks.is_empty() || is_inside(address));
+    if found.is_empty() {
+        return Err(format!("{} is in none of `backend_networks`", first.ip()));
     }
     Ok(found)
 }
@@ -116,6 +130,7 @@ mod tests {
         Configured::Named {
             name: name.to_owned(),
             template: member(name),
+            networks: Arc::from([]),
         }
     }
 

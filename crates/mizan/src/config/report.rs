@@ -50,6 +50,11 @@ impl<'a> Report<'a> {
         let Some(source) = self.sources.get(place.file) else {
             return;
         };
+        // What stands in an object is told by its path there.
+        let path = match source.object {
+            None => path,
+            Some(_) => within_object(&path).to_owned(),
+        };
         let span = first_line(&source.text, place);
         let diagnostic = Diagnostic::new(source, span, severity, code, message);
         self.found.push(Diagnostic {
@@ -57,6 +62,12 @@ impl<'a> Report<'a> {
             help,
             ..diagnostic
         });
+    }
+
+    /// Whether it stands in an object of the store.
+    pub(super) fn is_stored(&self, place: &Place) -> bool {
+        let source = self.sources.get(place.file);
+        source.is_some_and(|source| source.object.is_some())
     }
 
     /// Whether something refuses the configuration.
@@ -105,6 +116,28 @@ impl<'a> Report<'a> {
             return message;
         }
         did_you_mean(message, suggest::nearest(text, known))
+    }
+}
+
+/// `health.interval` of `pool.kpop.health.interval`: the key of the object says the rest.
+fn within_object(path: &str) -> &str {
+    let (kind, rest) = path.split_once(['.', '[']).unwrap_or((path, ""));
+    match kind {
+        "route" => rest.split_once('.').map_or("", |(_, field)| field),
+        "pool" | "chain" => {
+            // A quoted name may have dots.
+            let quoted = rest.strip_prefix('"').and_then(|rest| rest.split_once('"'));
+            let field = quoted.map_or(rest, |(_, field)| field);
+            let field = match quoted {
+                Some(_) => field.strip_prefix('.').unwrap_or(field),
+                None => field.split_once('.').map_or("", |(_, field)| field),
+            };
+            match field.strip_prefix("backends[") {
+                Some(backend) => backend.split_once("].").map_or("", |(_, field)| field),
+                None => field,
+            }
+        }
+        _ => path,
     }
 }
 
@@ -252,7 +285,11 @@ impl Cx<'_> {
         match source.contents.get(&node.place.start) {
             Some(content) => content.clone(),
             None => {
-                self.error(at, "unreadable", "this file was not read");
+                let message = match self.is_stored(at) {
+                    true => "what the store says can name no file of the machines that read it",
+                    false => "this file was not read",
+                };
+                self.error(at, "unreadable", message);
                 None
             }
         }
@@ -261,6 +298,17 @@ impl Cx<'_> {
     /// The system's root certificates, if they were read.
     pub(super) fn system_roots(&self) -> Option<Arc<SystemRoots>> {
         self.report.sources.first()?.system_roots.clone()
+    }
+
+    /// Whether pools may come from a store.
+    pub(super) fn has_store(&self, file: &super::schema::File) -> bool {
+        let has_one = |main: &Source| main.has_store;
+        file.store.address.is_some() || self.report.sources.first().is_some_and(has_one)
+    }
+
+    /// Whether what `at` leads to is an object of the store.
+    pub(super) fn is_stored(&self, at: &At<'_>) -> bool {
+        self.report.is_stored(&self.place(at))
     }
 
     /// When the files were read, in seconds since 1970.

@@ -1,17 +1,19 @@
 //! What no schema says: references, duplicates, contradictions, and what has no effect.
 
+mod chain;
 mod edits;
 mod listener;
 mod pool;
 mod route;
 mod seen;
 mod spread;
+mod store;
 mod tcp;
 mod tls;
 mod udp;
 
 pub(super) use route::without_slash;
-pub(super) use tcp::{pools, pools_of_routes};
+pub(super) use tcp::{absent, pools, pools_of_routes};
 
 use super::report::Cx;
 use super::schema::{File, ListenerKind, OneOrMany};
@@ -31,8 +33,10 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     listener::check(cx, file);
     pool::check(cx, file);
     spread::check(cx, file);
+    store::check(cx, file);
     tcp::check(cx, file);
     udp::check(cx, file);
+    chain::check(cx, file);
     route::check(cx, file);
     tls::check(cx, file);
     seen::check(cx, file);

@@ -8,6 +8,7 @@ mod listener;
 mod node;
 mod pool;
 mod route;
+mod store;
 mod tls;
 
 pub(super) use http2::PoolHttp2;
@@ -21,6 +22,7 @@ pub(super) use route::{
     ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,
 };
 
+pub(super) use store::{Chain, Region, Store};
 pub(super) use tls::{
     ClientAuth, ClientAuthMode, Group, Hsts, IdentityHeaders, ListenerTls, PoolTls, TicketChoice,
     TlsVersion,
@@ -49,6 +51,10 @@ pub(super) struct File {
     pub(super) workers: Option<u16>,
     /// Where this balancer stands among others, for pools with zones or a subset.
     pub(super) node: Node,
+    /// The region that this balancer serves.
+    pub(super) region: Region,
+    /// The routing table that balancers share.
+    pub(super) store: Store,
     /// The admin API.
     pub(super) admin: Admin,
     /// The listener of `/livez` and `/readyz`.
@@ -73,6 +79,20 @@ pub(super) struct File {
     /// Sets of backends, by name.
     #[schemars(extend("propertyNames" = { "format": "name" }))]
     pub(super) pool: BTreeMap<String, Pool>,
+    /// Pools that stand in for each other, by the name that routes give.
+    #[schemars(extend("propertyNames" = { "format": "name" }))]
+    pub(super) chain: BTreeMap<String, Chain>,
+}
+
+impl File {
+    /// The pools of a chain, one at least: where there is no such chain, or it names nobody, the pool of its name.
+    pub(super) fn chained<'f>(&'f self, name: &'f str) -> Vec<&'f str> {
+        match self.chain.get(name) {
+            Some(Chain { pools }) if pools.is_empty() => vec![name],
+            Some(chain) => chain.pools.iter().map(String::as_str).collect(),
+            None => vec![name],
+        }
+    }
 }
 
 /// The admin API.

@@ -102,7 +102,9 @@ impl<'s> Checker<'s, '_, '_> {
                 missing.retain(|(name, _)| Some(*name) != meant);
                 continue;
             };
-            if let (Some(format), true) = (name_format, others.is_some())
+            // What the store's keys name is read as they are; a pool of another region has two names.
+            let is_named = others.is_some() && !self.report.is_stored(&entry.key_place);
+            if let (Some(format), true) = (name_format, is_named)
                 && let Err(message) = (format.check)(key)
             {
                 self.report.push(
@@ -180,19 +182,28 @@ impl<'s> Checker<'s, '_, '_> {
             .find(|(_, schema)| holds_it(schema))
             .map(|(outer, _)| format!("{outer}.{key}"));
         let meant = suggest::meant_key(key, &known);
-        let shown = meant.map(str::to_owned).or(inner);
+        let all: Vec<&str> = properties.keys().map(String::as_str).collect();
+        let elsewhere = suggest::elsewhere(key, &all).filter(|_| meant.is_none());
+        let shown = meant
+            .map(str::to_owned)
+            .or(inner.filter(|_| elsewhere.is_none()));
         let help = shown.is_none().then(|| {
-            let all: Vec<&str> = properties.keys().map(String::as_str).collect();
-            suggest::elsewhere(key, &all).map_or_else(
+            elsewhere.map_or_else(
                 || format!("known keys here: {}", listed(&all)),
                 str::to_owned,
             )
         });
         let message = did_you_mean(format!("unknown key `{}`", key.escape_debug()), shown);
+        // A later version's field in the store is no reason to refuse what is known.
+        let severity = match self.report.is_stored(&entry.key_place) {
+            true => Severity::Warning,
+            false => Severity::Error,
+        };
+        let path = at.to_string();
         self.report.push(
             &entry.key_place,
-            at.to_string(),
-            Severity::Error,
+            path,
+            severity,
             "unknown_key",
             message,
             help,

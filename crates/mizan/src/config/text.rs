@@ -8,7 +8,7 @@ mod http;
 mod quantity;
 mod tls;
 
-pub(super) use address::{BackendAddress, BindOrOff, FileMode, SocketOrOff};
+pub(super) use address::{AbsolutePath, BackendAddress, BindOrOff, FileMode, SocketOrOff};
 pub(super) use http::{
     ContentType, ErrorStatus, HeaderName, HeaderValue, Location, Method, PathText, Pattern,
     StatusRange,
@@ -16,6 +16,7 @@ pub(super) use http::{
 pub(super) use quantity::{Bytes, BytesOrUnlimited, Time, show_time};
 pub(super) use tls::{HeaderOrOff, Pin, TlsName};
 
+pub(super) use crate::snapshot::StoreAddress;
 use crate::snapshot::{Bind, HashKey, LogTarget};
 use ipnet::IpNet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -105,7 +106,7 @@ const fn format<T: Meaning>() -> Format {
 }
 
 /// All meanings, by the name of their format.
-pub(super) static FORMATS: [Format; 25] = [
+pub(super) static FORMATS: [Format; 27] = [
     format::<Time>(),
     format::<Bytes>(),
     format::<BytesOrUnlimited>(),
@@ -114,6 +115,8 @@ pub(super) static FORMATS: [Format; 25] = [
     format::<SocketAddr>(),
     format::<SocketOrOff>(),
     format::<FileMode>(),
+    format::<AbsolutePath>(),
+    format::<StoreAddress>(),
     format::<BackendAddress>(),
     format::<IpNet>(),
     format::<HashKey>(),

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
+mod stored;
 mod syntax;
+pub(super) use stored::Factors;
 pub(super) use syntax::Syntax;
 
 /// Where something stands: which source, and which bytes of it.
@@ -269,9 +271,12 @@ pub(super) struct Tree {
     pub(super) root: Node,
     pub(super) syntax: Vec<Syntax>,
     pub(super) found: Vec<Diagnostic>,
+    /// What weights of pools are multiplied by.
+    pub(super) factors: Factors,
 }
 
-/// Reads the files. The first is the main file; the others may hold listeners, routes and pools only.
+/// Reads the files, and the store's objects behind them. The first is the main file; further files may hold listeners, routes
+/// and pools only.
 pub(super) fn parse(sources: &[Source]) -> Tree {
     let mut tree = Tree {
         root: Node {
@@ -281,9 +286,13 @@ pub(super) fn parse(sources: &[Source]) -> Tree {
         },
         syntax: Vec::new(),
         found: Vec::new(),
+        factors: Factors::new(),
     };
     let mut table = BTreeMap::new();
     for (file, source) in sources.iter().enumerate() {
+        if source.object.is_some() {
+            continue;
+        }
         let (parsed, errors) = DeTable::parse_recoverable(&source.text);
         tree.syntax.extend(syntax::explain(source, file, &errors));
         let mut builder = Builder {
@@ -295,6 +304,7 @@ pub(super) fn parse(sources: &[Source]) -> Tree {
         tree.found.append(&mut builder.found);
         merge(&mut table, entries, sources, file, &mut tree.found);
     }
+    tree.factors = stored::graft(&mut table, sources, &mut tree.found);
     tree.root.value = Value::Table(table);
     tree
 }
@@ -369,7 +379,7 @@ impl Builder<'_> {
 }
 
 /// Keys that an included file may hold.
-const INCLUDABLE: [&str; 3] = ["listener", "pool", "route"];
+const INCLUDABLE: [&str; 4] = ["chain", "listener", "pool", "route"];
 
 fn merge(
     into: &mut BTreeMap<String, Entry>,
@@ -383,7 +393,7 @@ fn merge(
         let is_meant = || suggest::meant_key(&key, &INCLUDABLE).is_some();
         if file > 0 && !INCLUDABLE.contains(&key.as_str()) && !is_meant() {
             let message = format!(
-                "an included file may hold `listener`, `route` and `pool` only; `{key}` belongs in the main file"
+                "an included file may hold `listener`, `route`, `pool` and `chain` only; `{key}` belongs in the main file"
             );
             let span = entry.key_place.span();
             found.push(Diagnostic::new(
@@ -442,6 +452,9 @@ fn merge(
 /// `lb.toml:12`.
 pub(super) fn shown(sources: &[Source], place: &Place) -> String {
     let source = &sources[place.file];
+    if source.object.is_some() {
+        return source.path.display().to_string();
+    }
     let line = source.text.as_bytes()[..place.start]
         .iter()
         .filter(|byte| **byte == b'\n')

@@ -111,6 +111,8 @@ pub enum Configured {
         name: String,
         /// What its members have in common; its address is never connected to.
         template: Member,
+        /// Where they may be; empty: anywhere. Others are passed over.
+        networks: Arc<[ipnet::IpNet]>,
     },
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Process-wide settings.
@@ -21,6 +22,10 @@ pub struct Settings {
     pub drain: DrainSettings,
     /// Whether a file change reloads (default true).
     pub reload_watch: bool,
+    /// The region that this balancer serves.
+    pub region: Arc<str>,
+    /// The store of the routing table that balancers share; `None`: there is none.
+    pub store: Option<StoreSettings>,
     /// Idle connections to backends in the whole process (default 10,000).
     pub upstream_idle_max: usize,
 }
@@ -66,4 +71,53 @@ pub struct DrainSettings {
     pub window: Duration,
     /// Then: how long requests in flight may take (default 30 s).
     pub deadline: Duration,
+}
+
+/// Where the routing table is that balancers share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// The store.
+    pub address: StoreAddress,
+    /// Which of the tables in it.
+    pub namespace: Arc<str>,
+    /// TLS towards etcd.
+    pub tls: Option<StoreTls>,
+    /// Who we are to etcd, unless the client certificate says so.
+    pub user: Option<String>,
+    /// The file whose first line is the password.
+    pub password_file: Option<PathBuf>,
+    /// The folder where the last good table is kept.
+    pub last_good: Option<PathBuf>,
+}
+
+/// A store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreAddress {
+    /// In a folder of this machine, which one process has.
+    Embedded(PathBuf),
+    /// etcd, as `etcd://HOST:PORT,…` or `etcds://…`.
+    Etcd(String),
+}
+
+/// As the file has it.
+impl std::fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Embedded(folder) => write!(f, "embedded:{}", folder.display()),
+            Self::Etcd(address) => f.write_str(address),
+        }
+    }
+}
+
+/// Files of TLS towards etcd (PEM), and the name that the members' certificates are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTls {
+    /// The authorities that are trusted; `None`: the system's.
+    pub roots: Option<PathBuf>,
+    /// Our certificate, with those that lead to the authority.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// `None`: each member's host.
+    pub server_name: Option<String>,
 }

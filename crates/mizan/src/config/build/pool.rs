@@ -1,6 +1,6 @@
 //! Pools: members are resolved, live state is taken over.
 
-use super::Inputs;
+use super::{Inputs, networks};
 use crate::config::load::Fnv;
 use crate::config::report::Cx;
 use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
@@ -36,7 +36,7 @@ pub(super) fn build(
     let list = At::ROOT.key("pool");
     for (name, from) in &file.pool {
         let name: Arc<str> = Arc::from(name.as_str());
-        let pool = build_one(cx, (&name, from), &file.node, inputs, &list.key(&name))?;
+        let pool = build_one(cx, (&name, from), file, inputs, &list.key(&name))?;
         pools.insert(name, Arc::new(pool));
     }
     Some(pools)
@@ -45,20 +45,25 @@ pub(super) fn build(
 fn build_one(
     cx: &mut Cx<'_>,
     (name, from): (&Arc<str>, &schema::Pool),
-    node: &schema::Node,
+    file: &File,
     inputs: &Inputs<'_>,
     at: &At<'_>,
 ) -> Option<Pool> {
     let previous = inputs
         .previous
         .and_then(|previous| previous.pools.get(name));
+    let networks = match cx.is_stored(at) {
+        true => networks(&file.store.backend_networks),
+        false => Vec::new(),
+    };
+    let networks = Arc::from(networks);
     let configured: Vec<Configured> = from
         .backends
         .iter()
-        .map(configured)
+        .map(|from| configured(from, &networks))
         .collect::<Option<_>>()?;
     let members = members(cx, &configured, inputs, previous, at);
-    let config = config(from, node);
+    let config = config(from, &file.node);
     let core = match previous {
         Some(previous) => Arc::clone(&previous.core),
         None => {
@@ -142,7 +147,7 @@ fn members(
     resolved.members
 }
 
-fn configured(from: &BackendEntry) -> Option<Configured> {
+fn configured(from: &BackendEntry, networks: &Arc<[ipnet::IpNet]>) -> Option<Configured> {
     let alone = schema::Backend::default();
     let (address, table) = match from {
         BackendEntry::Address(address) => (address, &alone),
@@ -172,6 +177,7 @@ fn configured(from: &BackendEntry) -> Option<Configured> {
             Configured::Named {
                 name: name.clone(),
                 template: member(name.clone(), Address::Ip(nowhere)),
+                networks: Arc::clone(networks),
             }
         }
     })

@@ -4,18 +4,45 @@ use super::networks;
 use crate::config::rules::without_slash;
 use crate::config::schema;
 use crate::config::text::Text;
+use crate::config::tree::Factors;
 use crate::snapshot::Networks;
 use crate::snapshot::Pool;
 use crate::snapshot::route::{
     Action, ErrorPage, HeaderEdits, PathMatch, Rewrite, Route, RouteTimeouts, Split, ValueMatch,
 };
+use mizan_routing::document::FACTOR;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Pools by name.
 type Pools = BTreeMap<Arc<str>, Arc<Pool>>;
 
-pub(super) fn build(index: usize, from: &schema::Route, pools: &Pools) -> Option<Route> {
+/// What routes name.
+pub(super) struct Named<'a> {
+    pub(super) pools: &'a Pools,
+    pub(super) file: &'a schema::File,
+    /// What weights of pools are multiplied by.
+    pub(super) factors: &'a Factors,
+}
+
+impl Named<'_> {
+    fn pool(&self, name: &str) -> Option<Arc<Pool>> {
+        self.pools.get(name).cloned()
+    }
+
+    /// A pool's weight in a split; in thousandths where something is boosted.
+    fn weight(&self, pool: &str, weight: u32) -> u64 {
+        if self.factors.is_empty() {
+            return u64::from(weight);
+        }
+        let factor = self.factors.get(pool).copied().unwrap_or(1.0);
+        let (least, most) = FACTOR.into_inner();
+        let boosted = f64::from(weight) * factor.clamp(least, most);
+        (boosted * 1000.0).round() as u64
+    }
+}
+
+pub(super) fn build(index: usize, from: &schema::Route, named: &Named<'_>) -> Option<Route> {
     Some(Route {
         name: from
             .name
@@ -55,7 +82,7 @@ pub(super) fn build(index: usize, from: &schema::Route, pools: &Pools) -> Option
         },
         allow_odd_path: from.allow_odd_path,
         grpc_web: from.grpc_web,
-        action: action(from, pools)?,
+        action: action(from, named)?,
         request_headers: edits(&from.request_headers),
         response_headers: edits(&from.response_headers),
         rewrite: match &from.rewrite {
@@ -102,28 +129,34 @@ fn values(
         .collect()
 }
 
-fn action(from: &schema::Route, pools: &Pools) -> Option<Action> {
+fn action(from: &schema::Route, named: &Named<'_>) -> Option<Action> {
     if let Some(name) = &from.pool {
-        let pool = Arc::clone(pools.get(name.as_str())?);
-        return Some(Action::Forward(Split {
-            pools: vec![(pool, 1)],
-            key: None,
-            fallback: fallback(from, pools)?,
-        }));
+        return forward(
+            vec![(named.pool(name)?, 1)],
+            fallback(from, &[], named)?,
+            from,
+        );
+    }
+    if let Some(name) = &from.chain {
+        let chained = named.file.chained(name);
+        let (first, next) = chained.split_first()?;
+        return forward(
+            vec![(named.pool(first)?, 1)],
+            fallback(from, next, named)?,
+            from,
+        );
     }
     if let Some(parts) = &from.split {
         let mut sum = 0;
         let mut weighted = Vec::with_capacity(parts.len());
         for part in parts {
-            sum += u64::from(part.weight?);
-            weighted.push((Arc::clone(pools.get(part.pool.as_deref()?)?), sum));
+            let pool = part.pool.as_deref()?;
+            sum += named.weight(pool, part.weight?);
+            weighted.push((named.pool(pool)?, sum));
         }
-        let key = from.split_key.as_ref().map(|key| key.value.clone());
-        return (sum > 0).then_some(Action::Forward(Split {
-            pools: weighted,
-            key,
-            fallback: fallback(from, pools)?,
-        }));
+        return (sum > 0)
+            .then_some(forward(weighted, fallback(from, &[], named)?, from))
+            .flatten();
     }
     if let Some(redirect) = &from.redirect {
         return Some(Action::Redirect {
@@ -139,11 +172,23 @@ fn action(from: &schema::Route, pools: &Pools) -> Option<Action> {
     })
 }
 
-fn fallback(from: &schema::Route, pools: &Pools) -> Option<Vec<Arc<Pool>>> {
-    let named = from.fallback.iter();
-    named
-        .map(|name| pools.get(name.as_str()).cloned())
-        .collect()
+fn forward(
+    pools: Vec<(Arc<Pool>, u64)>,
+    fallback: Vec<Arc<Pool>>,
+    from: &schema::Route,
+) -> Option<Action> {
+    Some(Action::Forward(Split {
+        pools,
+        key: from.split_key.as_ref().map(|key| key.value.clone()),
+        fallback,
+    }))
+}
+
+/// The rest of its chain, and what stands in for that.
+fn fallback(from: &schema::Route, chained: &[&str], named: &Named<'_>) -> Option<Vec<Arc<Pool>>> {
+    let own = from.fallback.iter().map(String::as_str);
+    let names = chained.iter().copied().chain(own);
+    names.map(|name| named.pool(name)).collect()
 }
 
 fn edits(from: &schema::HeaderEdits) -> HeaderEdits {

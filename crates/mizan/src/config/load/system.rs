@@ -13,7 +13,7 @@ pub(in super::super) struct SystemRoots {
 }
 
 impl SystemRoots {
-    pub(super) fn read() -> Self {
+    pub(in super::super) fn read() -> Self {
         let found = rustls_native_certs::load_native_certs();
         let problems: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
         let problem = match problems.is_empty() {

@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a route can do; one of them it must.
-const ACTIONS: [&str; 4] = ["pool", "split", "redirect", "respond"];
+const ACTIONS: [&str; 5] = ["pool", "chain", "split", "redirect", "respond"];
 
 pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
     let list = At::ROOT.key("route");
@@ -82,6 +82,10 @@ fn unused(cx: &mut Cx<'_>, file: &File, used: &BTreeSet<&str>) {
         .keys()
         .filter(|name| !used.contains(name.as_str()))
     {
+        // Another program, or the next edit, may go by it.
+        if cx.is_stored(&pools.key(name)) {
+            continue;
+        }
         cx.warn(
             &pools.key(name),
             "unused",
@@ -157,7 +161,7 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
     match given.as_slice() {
         [] if cx.is_partial(at) => {}
         [] => {
-            let help = "`pool = \"NAME\"`, `split`, `redirect` or `respond`";
+            let help = "`pool = \"NAME\"`, `chain`, `split`, `redirect` or `respond`";
             cx.error_with(at, "missing_key", "this route does nothing", help);
         }
         [_] => {}
@@ -237,13 +241,19 @@ fn pools<'f>(
     at: &At<'_>,
     used: &mut BTreeSet<&'f str>,
 ) {
-    let mut refer = |cx: &mut Cx<'_>, name: &'f str, at: &At<'_>| {
-        used.insert(name);
+    used.extend(super::tcp::pools_of_route(file, route));
+    let refer = |cx: &mut Cx<'_>, name: &str, at: &At<'_>| {
         super::tcp::known_pool(cx, file, name, at);
     };
     grpc_web(cx, file, route, at);
     if let Some(name) = &route.pool {
         refer(cx, name, &at.key("pool"));
+    }
+    if let Some(name) = &route.chain {
+        // A chain's own pools are looked at with it.
+        if !file.chain.contains_key(name) {
+            refer(cx, name, &at.key("chain"));
+        }
     }
     let Some(parts) = &route.split else { return };
     let list = at.key("split");
@@ -303,12 +313,7 @@ fn grpc_web(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
     if !route.grpc_web {
         return;
     }
-    let split = route
-        .split
-        .iter()
-        .flatten()
-        .filter_map(|part| part.pool.as_ref());
-    for name in route.pool.iter().chain(split).chain(&route.fallback) {
+    for name in super::tcp::pools_of_route(file, route) {
         let pool = file.pool.get(name);
         let pools = At::ROOT.key("pool");
         let is_unread = cx.is_refused(&pools.key(name).key("protocol"));

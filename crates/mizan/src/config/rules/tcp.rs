@@ -86,14 +86,31 @@ pub(in super::super) fn pools<'f>(file: &'f File, kinds: &[ListenerKind]) -> BTr
 
 /// The pools that routes name.
 pub(in super::super) fn pools_of_routes(file: &File) -> BTreeSet<&str> {
-    file.route.iter().flat_map(pools_of_route).collect()
+    let of_route = |route| pools_of_route(file, route);
+    file.route.iter().flat_map(of_route).collect()
 }
 
-fn pools_of_route(route: &crate::config::schema::Route) -> impl Iterator<Item = &str> {
+/// The pools that a route names, by its chain too.
+pub(super) fn pools_of_route<'f>(
+    file: &'f File,
+    route: &'f crate::config::schema::Route,
+) -> impl Iterator<Item = &'f str> {
     let parts = route.split.iter().flatten();
     let parts = parts.filter_map(|part| part.pool.as_deref());
     let fallback = route.fallback.iter().map(String::as_str);
-    parts.chain(route.pool.as_deref()).chain(fallback)
+    let chained = route.chain.iter().flat_map(|chain| file.chained(chain));
+    parts
+        .chain(route.pool.as_deref())
+        .chain(chained)
+        .chain(fallback)
+}
+
+/// Pools that are named and not there, which with a store is no error: they may come.
+pub(in super::super) fn absent(file: &File) -> BTreeSet<String> {
+    let every = [ListenerKind::Http, ListenerKind::Tcp, ListenerKind::Udp];
+    let named = pools_of_routes(file).into_iter().chain(pools(file, &every));
+    let is_absent = |name: &&str| !file.pool.contains_key(*name);
+    named.filter(is_absent).map(str::to_owned).collect()
 }
 
 fn http(cx: &mut Cx<'_>, at: &At<'_>) {
@@ -164,7 +181,15 @@ pub(super) fn known_pool(cx: &mut Cx<'_>, file: &File, name: &str, at: &At<'_>) 
         let message = format!("there is no pool `{}`", name.escape_debug());
         let known = file.pool.keys().map(String::as_str);
         let message = cx.report.suggest(message, name, known);
-        cx.error(at, "unknown_name", message);
+        match cx.has_store(file) {
+            false => cx.error(at, "unknown_name", message),
+            true => cx.warn(
+                at,
+                "unknown_name",
+                message,
+                "it may come from the store; until then requests for it are answered 503",
+            ),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a request must look like (all that is given must hold), and what is done with it: one of
-/// `pool`, `split`, `redirect` and `respond`.
+/// `pool`, `chain`, `split`, `redirect` and `respond`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct Route {
@@ -50,6 +50,8 @@ pub(in super::super) struct Route {
     pub(in super::super) grpc_web: bool,
     /// The pool that gets the request.
     pub(in super::super) pool: Option<String>,
+    /// The chain of pools that gets it, or the pool of that name where there is no such chain.
+    pub(in super::super) chain: Option<String>,
     /// Several pools with weights.
     pub(in super::super) split: Option<Vec<SplitPart>>,
     /// Pools that stand in for it, or for a split's, in this order: the next one where those before have no backend that

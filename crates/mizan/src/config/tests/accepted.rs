@@ -286,7 +286,7 @@ fn names_become_all_of_their_addresses() {
         ]
     );
     assert!(
-        matches!(&pool.configured[1], Configured::Named { name, template } if name == "app.local:80" && template.weight == 3),
+        matches!(&pool.configured[1], Configured::Named { name, template, .. } if name == "app.local:80" && template.weight == 3),
         "{:?}",
         pool.configured
     );

@@ -63,7 +63,7 @@ fn an_included_file_is_told_by_its_own_name_and_line() {
     assert_eq!(
         told(&[main, included]),
         [
-            "conf.d/a.toml:1:1: error: an included file may hold `listener`, `route` and `pool` only; `workers` belongs in the main file",
+            "conf.d/a.toml:1:1: error: an included file may hold `listener`, `route`, `pool` and `chain` only; `workers` belongs in the main file",
             "conf.d/a.toml:5:8: error: there is no pool `apj`; did you mean `api`?",
             "conf.d/a.toml:7:7: error: pool `api` is there already, in lb.toml:8",
         ]

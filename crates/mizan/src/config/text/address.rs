@@ -1,7 +1,7 @@
 //! Addresses and networks.
 
 use super::{Meaning, did_you_mean};
-use crate::snapshot::Bind;
+use crate::snapshot::{Bind, StoreAddress};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -22,6 +22,10 @@ pub(in super::super) struct BindOrOff(pub(in super::super) Option<SocketAddr>);
 /// A path of a Unix socket, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct SocketOrOff(pub(in super::super) Option<PathBuf>);
+
+/// An absolute path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct AbsolutePath(pub(in super::super) PathBuf);
 
 /// The mode of a Unix socket's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +94,40 @@ impl Meaning for SocketOrOff {
             return Ok(Self(None));
         }
         unix_path(text.strip_prefix("unix:").unwrap_or(text)).map(|path| Self(Some(path)))
+    }
+}
+
+impl Meaning for AbsolutePath {
+    const FORMAT: &'static str = "absolute_path";
+    const WHAT: &'static str = "a path such as \"/var/lib/mizan\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text.starts_with('/') && !text.contains('\0') {
+            true => Ok(Self(PathBuf::from(text))),
+            false => Err(format!(
+                "`{}` is no absolute path: it begins with `/`",
+                text.escape_debug()
+            )),
+        }
+    }
+}
+
+impl Meaning for StoreAddress {
+    const FORMAT: &'static str = "store_address";
+    const WHAT: &'static str = "a store such as \"embedded:/var/lib/mizan/store\" or \"etcd://10.0.0.1:2379,10.0.0.2:2379\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("embedded:") {
+            Some(folder) => AbsolutePath::read(folder).map(|path| Self::Embedded(path.0)),
+            None => match mizan_store::etcd::Settings::parse(text) {
+                Ok(_) => Ok(Self::Etcd(text.to_owned())),
+                Err(error) if text.contains("://") => Err(error.to_string()),
+                Err(_) => Err(format!(
+                    "`{}` is no store: write `embedded:/FOLDER`, or `etcd://HOST:2379,HOST:2379`",
+                    text.escape_debug()
+                )),
+            },
+        }
     }
 }
 
