@@ -13,6 +13,7 @@
 //! | `api` | paths and what they do |
 //! | [`explain`] | what would become of a request: the question, and what is told |
 //! | `meant` | what is meant by a name that is none |
+//! | [`table`] | the store's table: read, edited, boosted, watched |
 //! | [`view`] | what the API says, in types that the command line reads too |
 //! | [`openapi`] | the API's description, made from those types |
 
@@ -25,12 +26,15 @@ mod guard;
 mod listen;
 mod meant;
 pub mod openapi;
+pub mod table;
 pub mod view;
 
+pub use api::ACCEPT_TABLE;
 pub use listen::{AdminListener, BindError, bind};
-pub use view::{Phase, Problem, ReloadReport};
+pub use view::{Account, Phase, Problem, ReloadReport, StoreView};
 
 use crate::config::Source;
+use crate::control::editor::Editor;
 use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot};
 use crate::telemetry::Metrics;
 use std::path::PathBuf;
@@ -48,12 +52,19 @@ pub struct AdminState {
     pub metrics: Arc<Metrics>,
     /// The process.
     pub control: Arc<dyn Control>,
+    /// Edits the store's table; `None`: there is no store.
+    pub editor: Option<Arc<Editor>>,
 }
 
 /// The process, as the API sees it.
 pub trait Control: Send + Sync {
     /// Reads the configuration again and puts it into force if it is good.
-    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>>;
+    /// `accept_table`: what seems doubtful of the store's table is meant.
+    fn reload(&self, accept_table: bool) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>>;
+    /// The store and its table, but for what other nodes have in force; `None`: there is no store.
+    fn store(&self) -> Option<StoreView>;
+    /// What all nodes have in force; or why the store does not say.
+    fn nodes(&self) -> Pin<Box<dyn Future<Output = Result<Vec<Account>, String>> + Send>>;
     /// What became of the last reload, or of the start.
     fn last_reload(&self) -> ReloadReport;
     /// Where the process stands between start and end.

@@ -9,16 +9,19 @@ mod control;
 mod drive;
 mod fleet;
 mod reload;
+mod shared_table;
 
 use crate::admin::{self, AdminState, BindError, Phase};
 use crate::clock;
 use crate::config::{self, Diagnostic, Source};
+use crate::control::OpenError;
 use crate::prober;
 use crate::proxy;
-use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot};
+use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot, StoreAddress};
 use crate::telemetry::{AccessLog, Metrics};
 use control::AppControl;
 use fleet::Fleet;
+use shared_table::{SharedTable, TableInForce, TableInput};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ pub struct Options {
     pub config: PathBuf,
     /// The admin socket, in place of the configuration's.
     pub admin: Option<PathBuf>,
+    /// The store, in place of the configuration's.
+    pub store: Option<StoreAddress>,
 }
 
 /// How a run ended.
@@ -65,22 +70,92 @@ pub enum AppError {
     /// The access log could not be opened.
     #[error("cannot open the access log that `[log] access` names")]
     AccessLog(#[source] io::Error),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// A thread or a runtime could not be started.
     #[error("cannot start {0}")]
     Start(&'static str, #[source] io::Error),
 }
 
-/// A configuration that can come into force, with its warnings.
-type Compiled = (Vec<Source>, Snapshot, Vec<Diagnostic>);
+/// A configuration that can come into force.
+struct Compiled {
+    /// Its files.
+    files: Vec<Source>,
+    /// The files, and the objects of the store that are in force with them.
+    sources: Vec<Source>,
+    snapshot: Snapshot,
+    warnings: Vec<Diagnostic>,
+    /// What is in force of the store's table, if there is one.
+    table: Option<Box<TableInForce>>,
+}
 /// One that cannot, with all that is wrong.
 type Refused = (Vec<Source>, Vec<Diagnostic>);
 
+/// What a configuration is made of.
+#[derive(Clone, Default)]
+struct Inputs {
+    /// Files as they were read; `None`: they are read now.
+    files: Option<Vec<Source>>,
+    table: Option<TableInput>,
+}
+
 /// Reads and compiles the configuration; `previous` is the one in force.
-fn read(options: &Options, previous: Option<&Snapshot>) -> Result<Compiled, Refused> {
-    let sources = config::load(&options.config).map_err(|problems| (Vec::new(), problems))?;
-    match config::compile(&sources, previous, &resolve, clock::now(), clock::random()) {
-        Ok((snapshot, warnings)) => Ok((sources, snapshot, warnings)),
-        Err(problems) => Err((sources, problems)),
+fn read(
+    options: &Options,
+    previous: Option<&Snapshot>,
+    inputs: Inputs,
+) -> Result<Compiled, Refused> {
+    let files = match inputs.files {
+        Some(files) => files,
+        None => {
+            let load = config::load(&options.config);
+            let mut files = load.map_err(|problems| (Vec::new(), problems))?;
+            if let (Some(main), Some(_)) = (files.first_mut(), &options.store) {
+                main.expect_store();
+            }
+            files
+        }
+    };
+    let Some(input) = inputs.table else {
+        let compiled = config::compile(&files, previous, &resolve, clock::now(), clock::random());
+        return match compiled {
+            Ok((snapshot, warnings)) => Ok(Compiled {
+                sources: files.clone(),
+                files,
+                snapshot,
+                warnings,
+                table: None,
+            }),
+            Err(problems) => Err((files, problems)),
+        };
+    };
+    let (table, held_back) = input.judge();
+    let wall = clock::wall();
+    let merged = config::compile_with(
+        &files,
+        (&table, wall.as_millis() as u64),
+        (previous, input.last()),
+        &resolve,
+        (clock::now(), clock::random()),
+    );
+    match merged {
+        Ok(merged) => Ok(Compiled {
+            files,
+            sources: merged.sources,
+            snapshot: merged.snapshot,
+            warnings: merged.warnings,
+            table: Some(Box::new(TableInForce {
+                next_end: shared_table::next_end(&merged.in_force),
+                store: input.store(),
+                table: Some(table),
+                objects: merged.in_force,
+                rejected: merged.rejected,
+                held_back,
+                applied: wall,
+            })),
+        }),
+        Err(problems) => Err((files, problems)),
     }
 }
 
@@ -125,18 +200,29 @@ fn warn_of(sources: &[Source], warnings: &[Diagnostic]) {
 /// # Errors
 /// If it cannot start; then nothing was served.
 pub fn run(options: Options) -> Result<Ended, AppError> {
-    let (sources, snapshot, warnings) = match read(&options, None) {
-        Ok(read) => read,
-        Err((sources, problems)) => return Err(AppError::Refused(render(&sources, &problems))),
-    };
-    warn_of(&sources, &warnings);
+    let refused = |(sources, problems): Refused| AppError::Refused(render(&sources, &problems));
+    let compiled = read(&options, None, Inputs::default()).map_err(refused)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| AppError::Start("the control runtime", error))?;
-    let snapshot = Arc::new(snapshot);
-    // In the runtime, because the admin sockets are tied to it.
-    let ended = runtime.block_on(start(options, sources, snapshot, warnings));
+    // In the runtime, because the admin sockets and the store's watch are tied to it.
+    let ended = runtime.block_on(async {
+        let shared = SharedTable::open(&options, &compiled.snapshot.settings).await?;
+        let (compiled, shared) = match shared {
+            None => (compiled, None),
+            Some(mut shared) => {
+                shared.first().await;
+                let inputs = Inputs {
+                    files: Some(compiled.files),
+                    table: Some(shared.input(false)),
+                };
+                (read(&options, None, inputs).map_err(refused)?, Some(shared))
+            }
+        };
+        warn_of(&compiled.sources, &compiled.warnings);
+        start(options, compiled, shared).await
+    });
     // A thread that still resolves a name or reads a slow file holds nobody up.
     runtime.shutdown_background();
     ended
@@ -144,10 +230,13 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
 
 async fn start(
     options: Options,
-    sources: Vec<Source>,
-    snapshot: Arc<Snapshot>,
-    warnings: Vec<Diagnostic>,
+    compiled: Compiled,
+    mut shared: Option<SharedTable>,
 ) -> Result<Ended, AppError> {
+    let snapshot = Arc::new(compiled.snapshot);
+    if let (Some(shared), Some(table)) = (&mut shared, compiled.table) {
+        shared.applied(*table);
+    }
     // Before anything is served: a signal that comes early must drain, too.
     let signals = drive::Signals::new().map_err(|error| AppError::Start("signals", error))?;
     let metrics = Metrics::new(snapshot.settings.workers, clock::wall());
@@ -164,17 +253,22 @@ async fn start(
         &options,
         Arc::clone(&fleet.shared),
         requests,
+        shared.as_ref(),
     ));
-    control.started(snapshot.generation, &sources, &warnings);
+    control.started(snapshot.generation, compiled.sources, &compiled.warnings);
     let (stop, stopped) = watch::channel(false);
     let probing = start_prober(&current, stopped.clone())?;
     let state = AdminState {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
         control: Arc::clone(&control) as _,
+        editor: shared.as_ref().map(|it| Arc::new(it.editor())),
     };
     let admin = tokio::spawn(admin::serve(state, sockets, stopped));
-    control.set_phase(Phase::Serving);
+    // Who knows no table answers 503 to what only the table has: nobody is to send it traffic.
+    if shared.as_ref().is_none_or(SharedTable::is_known) {
+        control.set_phase(Phase::Serving);
+    }
     announce(&snapshot);
 
     let mut parts = reload::Parts {
@@ -187,6 +281,9 @@ async fn start(
         control: Arc::clone(&control),
         retired: Vec::new(),
         refused: None,
+        files: compiled.files,
+        warned: compiled.warnings,
+        shared,
     };
     let (cut, why) = drive::drive(&mut parts, signals, inbox).await;
     control.set_phase(Phase::Stopping);

@@ -3,8 +3,10 @@
 //! Commands that talk to a running instance use the admin API and nothing else, so that whatever they
 //! can do, a script can. What each prints for people it prints for programs with `--json`.
 
+mod boost;
 mod check;
 mod client;
+mod config;
 mod drain;
 mod explain;
 mod generate;
@@ -14,6 +16,7 @@ mod reload;
 mod serve;
 mod simulate;
 mod status;
+mod table;
 
 use clap::{Args, Parser, Subcommand};
 use client::{Client, ClientError};
@@ -60,6 +63,8 @@ enum Command {
     Undrain(drain::Undrain),
     Explain(explain::Explain),
     Reload(reload::Reload),
+    Config(config::Config),
+    Boost(boost::Boost),
     Lab(lab::Lab),
     Simulate(simulate::Simulate),
     Generate(generate::Generate),
@@ -114,6 +119,8 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Undrain(command) => output::finish(command.run()),
         Command::Explain(command) => output::finish(command.run()),
         Command::Reload(command) => output::finish(command.run()),
+        Command::Config(command) => command.run().into(),
+        Command::Boost(command) => command.run().into(),
         Command::Simulate(command) => command.run().into(),
         Command::Generate(command) => command.run().into(),
         Command::Lab(command) => command.run(),

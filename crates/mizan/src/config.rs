@@ -38,7 +38,7 @@ pub use load::{Watch, default_admin_socket, load, load_with};
 pub use members::{Resolved, Unresolved, members};
 pub use restart::{Running, needs_restart};
 pub use suggest::nearest;
-pub use table::{InForce, Merged, compile_with};
+pub use table::{InForce, Merged, compile_with, judge};
 pub use timing::{Relation, Verdict};
 
 use crate::snapshot::Snapshot;
@@ -104,6 +104,11 @@ impl Source {
             object: None,
             has_store: false,
         }
+    }
+
+    /// The process has a store that the files do not name: what they name may come from it. For the main file.
+    pub fn expect_store(&mut self) {
+        self.has_store = true;
     }
 
     /// An object of the store's table.
@@ -235,6 +240,14 @@ pub fn format_meaning(format: &str) -> Option<&'static str> {
 /// What is wrong with it, and what may be meant.
 pub fn duration(text: &str) -> Result<Duration, String> {
     <text::Time as text::Meaning>::read(text).map(|time| time.0)
+}
+
+/// Reads a store's address as it is written in a file: `embedded:/FOLDER`, `etcd://HOST:2379,…`.
+///
+/// # Errors
+/// What is wrong with it, and what may be meant.
+pub fn store_address(text: &str) -> Result<crate::snapshot::StoreAddress, String> {
+    <crate::snapshot::StoreAddress as text::Meaning>::read(text)
 }
 
 /// What was read: the tree, the part of it that fits the schema, and what is wrong.

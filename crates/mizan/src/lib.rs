@@ -19,6 +19,7 @@ pub mod cli;
 pub mod client_hello;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod h1;
 pub mod lab;
 pub mod lack;

@@ -16,6 +16,7 @@
 //! Everything here runs on a worker's thread. It cannot name `config`, `store`, `control` or `admin`: traffic
 //! survives a dead store and a bad file by construction.
 
+mod again;
 mod answer;
 mod body;
 mod buffer;

@@ -9,11 +9,13 @@ use super::explain::{self, ExplainRequest, ExplainView};
 use super::guard::{Caller, Guard, guard};
 use super::meant::{list, meant};
 use super::openapi;
+use super::table;
 use super::view::{
     ApiError, BackendView, ConfigView, Phase, PoolView, ReloadReport, RouteView, SourceView,
     StatusView,
 };
 use crate::clock;
+use crate::control::editor::Editor;
 use crate::snapshot::{AskError, Current, Pool, Snapshot};
 use crate::telemetry::exposition;
 use axum::extract::rejection::JsonRejection;
@@ -29,10 +31,17 @@ use std::sync::Arc;
 /// Largest body of a write; none needs one today.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Says of a reload that what seems doubtful of the store's table is meant.
+pub const ACCEPT_TABLE: &str = "accept_table=true";
+
 /// Connections that read metrics, at once on one socket; the other places are for probes and operators.
 pub(super) const SCRAPERS_MAX: usize = 32;
 
-pub(super) fn routes(rule: Guard, current: &Arc<Current>) -> Router<AdminState> {
+pub(super) fn routes(
+    rule: Guard,
+    current: &Arc<Current>,
+    editor: Option<Arc<Editor>>,
+) -> Router<AdminState> {
     let rule = (rule, Arc::clone(current));
     Router::new()
         .route("/v1/status", get(status))
@@ -48,6 +57,7 @@ pub(super) fn routes(rule: Guard, current: &Arc<Current>) -> Router<AdminState> 
         .route("/v1/routes", get(routes_in_order))
         .route("/v1/openapi.json", get(async || Json(openapi::document())))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(table::routes(editor))
         .route_layer(axum::middleware::from_fn_with_state(rule, guard))
 }
 
@@ -115,7 +125,14 @@ async fn metrics(
 
 async fn status(State(state): State<AdminState>) -> Response {
     let snapshot = state.current.load();
-    tagged(&snapshot, StatusView::new(&state, &snapshot, clock::now()))
+    let mut view = StatusView::new(&state, &snapshot, clock::now());
+    if let Some(store) = &mut view.store {
+        match state.control.nodes().await {
+            Ok(nodes) => store.nodes = nodes,
+            Err(why) => store.nodes_unknown = why,
+        }
+    }
+    tagged(&snapshot, view)
 }
 
 async fn pools(State(state): State<AdminState>) -> Response {
@@ -193,11 +210,24 @@ async fn set_admin(
 async fn reload(
     State(state): State<AdminState>,
     Extension(caller): Extension<Caller>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<ReloadReport>, ApiError> {
     if_match(&state.current.load(), &headers)?;
-    tracing::info!(%caller, "reload asked for");
-    Ok(Json(state.control.reload().await))
+    let accept_table = match uri.query() {
+        None => false,
+        Some(ACCEPT_TABLE) => true,
+        Some(_) => {
+            return Err(ApiError::new(
+                StatusCode::BAD_REQUEST,
+                "bad_query",
+                format!("only `?{ACCEPT_TABLE}` can be asked for here"),
+                uri.path(),
+            ));
+        }
+    };
+    tracing::info!(%caller, accept_table, "reload asked for");
+    Ok(Json(state.control.reload(accept_table).await))
 }
 
 async fn config_in_force(State(state): State<AdminState>) -> Response {

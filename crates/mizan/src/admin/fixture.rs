@@ -1,6 +1,6 @@
 //! A running admin side for tests: real sockets, a fake process.
 
-use super::{AdminState, Control, Phase, ReloadReport, bind, serve};
+use super::{Account, AdminState, Control, Phase, ReloadReport, StoreView, bind, serve};
 use crate::config::Source;
 use crate::snapshot::{AdminBind, AskError, Asked, Current, Explained, Seen, Snapshot};
 use crate::telemetry::{Metrics, ReloadResult, fixture};
@@ -22,9 +22,17 @@ pub(crate) struct FakeControl {
 }
 
 impl Control for FakeControl {
-    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>> {
+    fn reload(&self, _: bool) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>> {
         let report = self.last_reload();
         Box::pin(async move { report })
+    }
+
+    fn store(&self) -> Option<StoreView> {
+        None
+    }
+
+    fn nodes(&self) -> Pin<Box<dyn Future<Output = Result<Vec<Account>, String>> + Send>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn last_reload(&self) -> ReloadReport {
@@ -127,6 +135,7 @@ impl Running {
             current,
             metrics,
             control: control.clone(),
+            editor: None,
         };
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(serve(state.clone(), listeners, stopped));

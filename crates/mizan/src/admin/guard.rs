@@ -4,7 +4,9 @@
 //! a browser can reach loopback. For the same reason the `Host` must be a name of this machine (or a page
 //! could rebind its own name to it), and a write must be `application/json`, which a form cannot send.
 
+use super::table::Author;
 use super::view::ApiError;
+use crate::control::author;
 use crate::snapshot::{AdminBind, Current, Settings};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -20,6 +22,16 @@ pub(super) enum Caller {
     User(u32),
     /// A holder of the token, from this address.
     Token(SocketAddr),
+}
+
+impl Caller {
+    /// As whom it is known in the history of the table.
+    pub(super) fn author(&self) -> Author {
+        Author(match self {
+            Self::User(id) => author::user(*id),
+            Self::Token(_) => "token".to_owned(),
+        })
+    }
 }
 
 impl std::fmt::Display for Caller {

@@ -235,7 +235,7 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
     let mut router = Router::new();
     let paths = surfaces.paths();
     if let Some(guard) = surfaces.api {
-        router = router.merge(api::routes(guard, &state.current));
+        router = router.merge(api::routes(guard, &state.current, state.editor.clone()));
     }
     if surfaces.health {
         router = router.merge(api::health_routes());
@@ -261,7 +261,9 @@ async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>)
                 Ok((stream, caller)) => {
                     rest = REST;
                     let scraper = Extension(Scraper::new(&scrapers));
-                    let router = router.clone().layer(Extension(caller)).layer(scraper);
+                    let author = Extension(caller.author());
+                    let router = router.clone().layer(author).layer(scraper);
+                    let router = router.layer(Extension(caller));
                     callers.spawn(converse(stream, router, stop.clone(), permit));
                 }
                 Err(error) => {

@@ -4,6 +4,8 @@
 
 mod build;
 
+pub use crate::control::editor::{Conflicting, RejectedView};
+pub use crate::control::nodes::Account;
 pub(in crate::admin) use build::{action, conditions, state};
 
 use crate::telemetry::ReloadResult;
@@ -61,8 +63,47 @@ pub struct StatusView {
     pub listeners: Vec<ListenerView>,
     /// Pools by name; their backends are under `/v1/pools`.
     pub pools: Vec<PoolSummary>,
+    /// The store of the routing table, and what is in force of it; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreView>,
     /// What became of the last reload, or of the start.
     pub last_reload: ReloadReport,
+}
+
+/// The store of the routing table, and what is in force of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoreView {
+    /// Its address.
+    pub address: String,
+    /// Which of the tables in it.
+    pub namespace: String,
+    /// `live`: it is watched. `stale`: it was lost, and what was known then is in force. `restored`: it has not been heard
+    /// since the start, and what the last run left is in force. `unknown`: nothing is known of the table.
+    pub standing: String,
+    /// Since when it stands so (RFC 3339); of a restored one, when it was written.
+    pub since: String,
+    /// How long that is, in seconds.
+    pub age_seconds: u64,
+    /// As of which revision the table is known.
+    pub revision: u64,
+    /// Why the store is not heard; empty if it is.
+    pub trouble: String,
+    /// What its users should know of it.
+    pub warnings: Vec<String>,
+    /// How often it was lost since the start.
+    pub losses: u64,
+    /// How often what was known differed from the store though nothing was missed.
+    pub divergences: u64,
+    /// Objects that are in force.
+    pub objects: usize,
+    /// Objects that are not in force as they stand in the store.
+    pub rejected: Vec<RejectedView>,
+    /// What this node has in force.
+    pub node: Account,
+    /// What all nodes have in force, this one among them, by their names.
+    pub nodes: Vec<Account>,
+    /// Why the nodes are not known; empty if they are.
+    pub nodes_unknown: String,
 }
 
 /// A listener.
@@ -263,6 +304,21 @@ pub struct ApiError {
     pub message: String,
     /// What it is about, such as `pool.api`.
     pub path: String,
+    /// Why an edit of the table was not made.
+    #[serde(flatten)]
+    pub edit: Box<EditProblems>,
+}
+
+/// Why an edit of the table was not made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct EditProblems {
+    /// Keys that have changed since its author looked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflicting>,
+    /// Objects that could not come into force.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<RejectedView>,
 }
 
 impl ApiError {
@@ -277,6 +333,7 @@ impl ApiError {
             code: code.into(),
             message: message.into(),
             path: path.into(),
+            edit: Box::default(),
         }
     }
 }

@@ -1,26 +1,44 @@
 //! The process as the admin API sees it.
 
+use super::shared_table::{SharedTable, Told};
 use super::{Options, render};
+use crate::admin::view::{Account, StoreView};
 use crate::admin::{Control, Phase, Problem, ReloadReport};
 use crate::clock;
 use crate::config::{Diagnostic, Source};
+use crate::control::{Layout, nodes};
 use crate::proxy::worker::Shared;
 use crate::snapshot::{AskError, Asked, Explained, Snapshot};
 use crate::telemetry::ReloadResult;
 use crate::telemetry::json::time_string;
+use mizan_store::Store;
+use mizan_store::follower::Standing;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
+/// What the store may take to say what all nodes have in force.
+const NODES_MAX: Duration = Duration::from_secs(1);
+
+/// Gets the report on a reload.
+pub(super) type Done = oneshot::Sender<ReloadReport>;
+
 /// A reload that somebody waits for.
-pub(super) type ReloadRequest = oneshot::Sender<ReloadReport>;
+pub(super) struct ReloadRequest {
+    /// What seems doubtful of the store's table is meant.
+    pub(super) accept_table: bool,
+    /// Gets the report.
+    pub(super) done: Done,
+}
 
 /// What the control loop and the API both know.
 pub(super) struct AppControl {
     config: PathBuf,
     shared: Arc<Shared>,
     requests: mpsc::Sender<ReloadRequest>,
+    store: Option<(Arc<dyn Store>, Layout)>,
     state: Mutex<State>,
 }
 
@@ -28,6 +46,7 @@ struct State {
     phase: Phase,
     report: ReloadReport,
     sources: Vec<Source>,
+    store: Option<Told>,
 }
 
 impl AppControl {
@@ -35,14 +54,18 @@ impl AppControl {
         options: &Options,
         shared: Arc<Shared>,
         requests: mpsc::Sender<ReloadRequest>,
+        table: Option<&SharedTable>,
     ) -> Self {
         let report = report(ReloadResult::Applied, 0, &[], &[]);
         let state = State {
             phase: Phase::Starting,
             report,
             sources: Vec::new(),
+            store: table.map(SharedTable::told),
         };
+        let store = table.map(|table| (Arc::clone(&table.store), table.layout.clone()));
         Self {
+            store,
             config: options.config.clone(),
             shared,
             requests,
@@ -62,13 +85,21 @@ impl AppControl {
     pub(super) fn started(
         &self,
         generation: u64,
-        sources: &[Source],
+        sources: Vec<Source>,
         warnings: &[Diagnostic],
     ) -> ReloadReport {
+        let report = report(ReloadResult::Applied, generation, &sources, warnings);
         let mut state = self.state();
-        state.sources = sources.to_vec();
-        state.report = report(ReloadResult::Applied, generation, sources, warnings);
-        state.report.clone()
+        state.report = report.clone();
+        // Those of before are taken down after the lock.
+        let _before = std::mem::replace(&mut state.sources, sources);
+        drop(state);
+        report
+    }
+
+    /// What is known of the store now.
+    pub(super) fn set_store(&self, told: Told) {
+        self.state().store = Some(told);
     }
 
     /// A reload that changed nothing.
@@ -95,13 +126,17 @@ pub(super) fn report(
 }
 
 impl Control for AppControl {
-    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>> {
+    fn reload(&self, accept_table: bool) -> Pin<Box<dyn Future<Output = ReloadReport> + Send>> {
         let requests = self.requests.clone();
         let generation = self.last_reload().generation;
         Box::pin(async move {
             let (done, answer) = oneshot::channel();
             let stopping = || super::reload::failure(generation, "the process is stopping");
-            if requests.send(done).await.is_err() {
+            if requests
+                .send(ReloadRequest { accept_table, done })
+                .await
+                .is_err()
+            {
                 return stopping();
             }
             answer.await.unwrap_or_else(|_| stopping())
@@ -124,6 +159,23 @@ impl Control for AppControl {
         self.state().sources.clone()
     }
 
+    fn store(&self) -> Option<StoreView> {
+        let told = self.state().store.clone();
+        told.map(StoreView::from)
+    }
+
+    fn nodes(&self) -> Pin<Box<dyn Future<Output = Result<Vec<Account>, String>> + Send>> {
+        let Some((store, layout)) = self.store.clone() else {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        };
+        Box::pin(async move {
+            match tokio::time::timeout(NODES_MAX, nodes::list(&*store, &layout)).await {
+                Ok(listed) => listed.map_err(|error| error.to_string()),
+                Err(_) => Err("the store does not answer".to_owned()),
+            }
+        })
+    }
+
     fn workers(&self) -> usize {
         self.shared.mailboxes.len()
     }
@@ -138,5 +190,33 @@ impl Control for AppControl {
         asked: &Asked,
     ) -> Result<Explained<'s>, AskError> {
         crate::proxy::explain::explain(snapshot, asked, clock::now())
+    }
+}
+
+impl From<Told> for StoreView {
+    fn from(told: Told) -> Self {
+        Self {
+            address: told.address,
+            namespace: told.namespace,
+            standing: match told.standing {
+                Standing::Unknown => "unknown",
+                Standing::Restored => "restored",
+                Standing::Live => "live",
+                Standing::Stale => "stale",
+            }
+            .to_owned(),
+            since: time_string(told.since),
+            age_seconds: clock::wall().saturating_sub(told.since).as_secs(),
+            revision: told.revision,
+            trouble: told.trouble.unwrap_or_default(),
+            warnings: told.warnings,
+            losses: told.losses,
+            divergences: told.divergences,
+            objects: told.objects,
+            rejected: told.rejected.into_iter().map(Into::into).collect(),
+            node: told.account,
+            nodes: Vec::new(),
+            nodes_unknown: String::new(),
+        }
     }
 }

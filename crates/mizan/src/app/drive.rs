@@ -1,8 +1,9 @@
 //! The control loop: signals, file changes, reloads, the clocks of the pools, and the drain.
 
 use super::control::ReloadRequest;
-use super::reload::{Parts, Reloads, Retired};
+use super::reload::{Parts, Reloads, Retired, Wish};
 use super::resolve;
+use super::shared_table::SharedTable;
 use crate::admin::{Control, Phase};
 use crate::clock;
 use crate::config;
@@ -58,16 +59,23 @@ pub(super) async fn drive(
         tokio::select! {
             _ = signals.terminate.recv() => why = stop(parts, &mut drain),
             _ = signals.interrupt.recv() => why = stop(parts, &mut drain),
-            _ = signals.hangup.recv() => reloads.ask(parts, None),
+            _ = signals.hangup.recv() => reloads.ask(parts, Wish::FILES, None),
             _ = signals.user1.recv() => reopen(parts),
-            Some(done) = inbox.recv() => reloads.ask(parts, Some(done)),
+            Some(asked) = inbox.recv() => {
+                let wish = Wish { accept_table: asked.accept_table, ..Wish::FILES };
+                reloads.ask(parts, wish, Some(asked.done));
+            }
+            () = table_changed(&mut parts.shared) => table_has_changed(parts, &mut reloads),
             read = reloads.read() => reloads.finish(parts, read).await,
             _ = tick.tick() => {
                 let now = clock::now();
                 tick_pools(&parts.current.load(), now);
                 names.tick(now, parts).await;
                 if files.changed(now, parts).await {
-                    reloads.ask(parts, None);
+                    reloads.ask(parts, Wish::FILES, None);
+                }
+                if parts.shared.as_ref().is_some_and(SharedTable::is_due) {
+                    reloads.ask(parts, Wish::TABLE, None);
                 }
                 reloads.give_up(now, parts).await;
                 parts.retired.retain(Retired::is_needed);
@@ -85,6 +93,27 @@ pub(super) async fn drive(
             }
             DrainPhase::Done { .. } => return (parts.fleet.shared.in_flight() as u64, why),
         }
+    }
+}
+
+/// Waits until something else is known of the store's table; for ever without one.
+async fn table_changed(shared: &mut Option<SharedTable>) {
+    match shared {
+        Some(shared) => shared.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn table_has_changed(parts: &mut Parts, reloads: &mut Reloads) {
+    let Some(shared) = &mut parts.shared else {
+        return;
+    };
+    parts.control.set_store(shared.told());
+    if parts.control.phase() == Phase::Starting && shared.is_known() {
+        parts.control.set_phase(Phase::Serving);
+    }
+    if shared.has_news() {
+        reloads.ask(parts, Wish::TABLE, None);
     }
 }
 
@@ -167,7 +196,7 @@ impl Files {
     /// force was read is seen by its text.
     fn new(parts: &Parts) -> Self {
         let main = parts.options.config.clone();
-        let in_force = parts.current.load().digest;
+        let in_force = config::digest(&parts.files);
         Self {
             watch: None,
             looking: Some(tokio::task::spawn_blocking(move || {

@@ -1,8 +1,9 @@
 //! A new configuration comes into force, or leaves the old one as it is.
 
-use super::control::{self, AppControl, ReloadRequest};
+use super::control::{self, AppControl, Done};
 use super::fleet::{Fleet, Opened};
-use super::{AppError, Compiled, Options, read};
+use super::shared_table::{SharedTable, TableInForce};
+use super::{AppError, Compiled, Inputs, Options, read};
 use crate::admin::{Control, Phase, Problem, ReloadReport};
 use crate::clock;
 use crate::config::{self, Diagnostic, Running, Source};
@@ -34,6 +35,12 @@ pub(super) struct Parts {
     pub(super) retired: Vec<Retired>,
     /// What was refused last: its digest, and what was said of it.
     pub(super) refused: Option<(u64, String)>,
+    /// The files in force.
+    pub(super) files: Vec<Source>,
+    /// What was warned of last.
+    pub(super) warned: Vec<Diagnostic>,
+    /// The store, if there is one.
+    pub(super) shared: Option<SharedTable>,
 }
 
 /// What was in force before. It is kept until no request needs it any more, so that it is taken down here: on a worker
@@ -51,8 +58,8 @@ impl Retired {
 
 /// Why a reload puts nothing into force.
 pub(super) enum Ended {
-    /// What was read is in force already.
-    Unchanged(ReloadReport),
+    /// What was read is in force already; what is in force of the store's table, if there is one.
+    Unchanged(ReloadReport, Option<Box<TableInForce>>),
     /// It cannot come into force; with the digest of what was read.
     Refused(u64, ReloadReport),
     /// It was not read, or it is too late for it.
@@ -68,36 +75,70 @@ pub(super) type Read = Result<Compiled, Ended>;
 pub(super) struct Reloads {
     reading: Option<Reading>,
     /// Asked for since the reading began: what is read may be older.
-    is_asked: bool,
-    asked: Vec<ReloadRequest>,
+    wish: Option<Wish>,
+    asked: Vec<Done>,
+}
+
+/// What is to be read again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    /// The files, too; else only the store's table has changed.
+    pub(super) files: bool,
+    /// What seems doubtful of the table is meant.
+    pub(super) accept_table: bool,
+}
+
+impl Wish {
+    pub(super) const FILES: Self = Self {
+        files: true,
+        accept_table: false,
+    };
+    pub(super) const TABLE: Self = Self {
+        files: false,
+        accept_table: false,
+    };
 }
 
 struct Reading {
     task: JoinHandle<Read>,
+    wish: Wish,
     since: Instant,
-    asked: Vec<ReloadRequest>,
+    asked: Vec<Done>,
 }
 
 impl Reloads {
     /// The configuration is to be read again; `done` gets the report.
-    pub(super) fn ask(&mut self, parts: &Parts, done: Option<ReloadRequest>) {
-        self.is_asked = true;
+    pub(super) fn ask(&mut self, parts: &mut Parts, wish: Wish, done: Option<Done>) {
+        let asked = self.wish.unwrap_or_default();
+        self.wish = Some(Wish {
+            files: asked.files || wish.files,
+            accept_table: asked.accept_table || wish.accept_table,
+        });
         self.asked.extend(done);
         self.start(parts);
     }
 
-    fn start(&mut self, parts: &Parts) {
-        if self.reading.is_some() || !self.is_asked {
+    fn start(&mut self, parts: &mut Parts) {
+        if self.reading.is_some() {
             return;
         }
-        self.is_asked = false;
+        let Some(wish) = self.wish.take() else { return };
         let options = parts.options.clone();
         let previous = parts.current.load();
+        if let (Some(shared), true) = (&mut parts.shared, wish.accept_table) {
+            shared.accept();
+        }
+        let shared = parts.shared.as_ref();
+        let inputs = Inputs {
+            files: (!wish.files).then(|| parts.files.clone()),
+            table: shared.map(|shared| shared.input(wish.accept_table)),
+        };
         self.reading = Some(Reading {
             task: tokio::task::spawn_blocking(move || {
                 stand_back();
-                read_again(&options, &previous)
+                read_again(&options, &previous, inputs)
             }),
+            wish,
             since: clock::now(),
             asked: std::mem::take(&mut self.asked),
         });
@@ -116,8 +157,9 @@ impl Reloads {
 
     /// Puts into force what was read, or says why not.
     pub(super) async fn finish(&mut self, parts: &mut Parts, read: Read) {
+        let wish = self.reading.as_ref().map_or(Wish::FILES, |it| it.wish);
         let report = match read.and_then(|compiled| prepare(parts, compiled)) {
-            Ok((compiled, opened)) => put_into_force(parts, compiled, opened).await,
+            Ok((compiled, opened)) => put_into_force(parts, compiled, opened, wish).await,
             Err(Ended::Refused(digest, report)) => refuse(parts, digest, report),
             Err(Ended::Failed(message)) => {
                 let in_force = parts.current.load();
@@ -127,10 +169,16 @@ impl Reloads {
                     failure(in_force.generation, message),
                 )
             }
-            Err(Ended::Unchanged(report)) => {
+            Err(Ended::Unchanged(report, table)) => {
                 parts.refused = None;
-                parts.metrics.reloaded(ReloadResult::Unchanged);
-                parts.control.not_applied(report)
+                table_applied(parts, table);
+                // A watch says many things that change nothing here.
+                if !wish.files {
+                    report
+                } else {
+                    parts.metrics.reloaded(ReloadResult::Unchanged);
+                    parts.control.not_applied(report)
+                }
             }
         };
         let asked = self.reading.take().map(|reading| reading.asked);
@@ -159,7 +207,13 @@ pub(super) fn stand_back() {
 
 /// All that can fail comes before the first change.
 fn prepare(parts: &Parts, compiled: Compiled) -> Result<(Compiled, Opened), Ended> {
-    let (sources, snapshot, mut warnings) = compiled;
+    let Compiled {
+        files,
+        sources,
+        snapshot,
+        mut warnings,
+        table,
+    } = compiled;
     if parts.control.phase() == Phase::Stopping {
         return Err(Ended::Failed("the process is stopping"));
     }
@@ -168,7 +222,7 @@ fn prepare(parts: &Parts, compiled: Compiled) -> Result<(Compiled, Opened), Ende
     warnings.extend(needs_restart(parts, &sources, &snapshot));
     if snapshot.digest == in_force.digest {
         let report = control::report(ReloadResult::Unchanged, generation, &sources, &warnings);
-        return Err(Ended::Unchanged(report));
+        return Err(Ended::Unchanged(report, table));
     }
     let failed = |message: String| Ended::Refused(snapshot.digest, failure(generation, &message));
     let opened = parts.fleet.open_missing(&snapshot).map_err(&failed)?;
@@ -177,11 +231,29 @@ fn prepare(parts: &Parts, compiled: Compiled) -> Result<(Compiled, Opened), Ende
         .access_log
         .configure(target)
         .map_err(|error| failed(chain(&AppError::AccessLog(error))))?;
-    Ok(((sources, snapshot, warnings), opened))
+    let compiled = Compiled {
+        files,
+        sources,
+        snapshot,
+        warnings,
+        table,
+    };
+    Ok((compiled, opened))
 }
 
-async fn put_into_force(parts: &mut Parts, compiled: Compiled, opened: Opened) -> ReloadReport {
-    let (sources, snapshot, warnings) = compiled;
+async fn put_into_force(
+    parts: &mut Parts,
+    compiled: Compiled,
+    opened: Opened,
+    wish: Wish,
+) -> ReloadReport {
+    let Compiled {
+        files,
+        sources,
+        snapshot,
+        warnings,
+        table,
+    } = compiled;
     // Accept queues of listeners that go are emptied while their rules are still in force.
     let stays = |bind: &Bind| {
         snapshot
@@ -205,16 +277,39 @@ async fn put_into_force(parts: &mut Parts, compiled: Compiled, opened: Opened) -
     parts.refused = None;
     parts.metrics.loaded(snapshot.generation, clock::wall());
     parts.metrics.reloaded(ReloadResult::Applied);
-    tracing::info!(generation = snapshot.generation, "configuration reloaded");
-    super::warn_of(&sources, &warnings);
-    parts
-        .control
-        .started(snapshot.generation, &sources, &warnings)
+    let generation = snapshot.generation;
+    match &table {
+        Some(table) if !wish.files => {
+            let revision = table.table.as_ref().map_or(0, |table| table.revision());
+            tracing::info!(generation, revision, "the table is in force");
+            // Each edit by anybody would say again what is known of the files.
+            let is_new = |it: &&Diagnostic| !parts.warned.contains(it);
+            let new: Vec<_> = warnings.iter().filter(is_new).cloned().collect();
+            super::warn_of(&sources, &new);
+        }
+        _ => {
+            tracing::info!(generation, "configuration reloaded");
+            super::warn_of(&sources, &warnings);
+        }
+    }
+    let report = parts.control.started(generation, sources, &warnings);
+    parts.files = files;
+    parts.warned = warnings;
+    table_applied(parts, table);
+    report
+}
+
+/// What is in force of the table is told.
+fn table_applied(parts: &mut Parts, table: Option<Box<TableInForce>>) {
+    if let (Some(shared), Some(table)) = (&mut parts.shared, table) {
+        shared.applied(*table);
+        parts.control.set_store(shared.told());
+    }
 }
 
 /// Reads and compiles; host names are resolved on the way.
-fn read_again(options: &Options, previous: &Arc<Snapshot>) -> Read {
-    read(options, Some(previous)).map_err(|(sources, problems)| {
+fn read_again(options: &Options, previous: &Arc<Snapshot>, inputs: Inputs) -> Read {
+    read(options, Some(previous), inputs).map_err(|(sources, problems)| {
         let generation = previous.generation;
         let report = control::report(ReloadResult::Refused, generation, &sources, &problems);
         Ended::Refused(config::digest(&sources), report)

@@ -3,11 +3,15 @@
 use super::output::Exit;
 use crate::admin::view::ApiError;
 use crate::config::default_admin_socket;
+use crate::control::OpenError;
+use axum::Router;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::service::Service;
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -70,6 +74,9 @@ pub(super) enum ClientError {
     /// A value on the command line is wrong.
     #[error("{0}")]
     Usage(String),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// This process could not get what it needs.
     #[error("cannot start the client")]
     Start(#[source] io::Error),
@@ -81,11 +88,17 @@ impl ClientError {
             Self::Unreachable { .. }
             | Self::Forbidden { .. }
             | Self::NotUnderstood { .. }
+            | Self::Store(_)
             | Self::Start(_) => Exit::Unreachable,
-            Self::Refused { status, .. } if *status == StatusCode::PRECONDITION_FAILED => {
-                Exit::Changed
-            }
-            Self::Token { .. } | Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
+            Self::Refused { status, error } => match (*status, &*error.code) {
+                (StatusCode::PRECONDITION_FAILED, _) => Exit::Changed,
+                (_, "store_unreachable" | "store_denies" | "store_failed" | "store_full") => {
+                    Exit::Unreachable
+                }
+                (_, "outcome_unknown") => Exit::Inconclusive,
+                _ => Exit::Usage,
+            },
+            Self::Token { .. } | Self::Usage(_) => Exit::Usage,
         }
     }
 }
@@ -107,17 +120,21 @@ pub(super) struct Client {
     is_default: bool,
     token: Option<String>,
     runtime: Runtime,
+    /// What answers if this process does.
+    router: Option<Router>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Address {
     Unix(String),
     Tcp(String),
+    /// This process itself, with the store of that address.
+    Local(String),
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Unix(text) | Self::Tcp(text)) = self;
+        let (Self::Unix(text) | Self::Tcp(text) | Self::Local(text)) = self;
         f.write_str(text)
     }
 }
@@ -143,6 +160,29 @@ impl Client {
             is_default,
             token,
             runtime,
+            router: None,
+        })
+    }
+
+    /// A caller of this very process: `make` gives what answers in place of an instance, for the store of `address`.
+    pub(super) fn local(
+        address: &str,
+        make: impl FnOnce() -> Result<Router, OpenError>,
+    ) -> Result<Self, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ClientError::Start)?;
+        let router = {
+            let _in_runtime = runtime.enter();
+            make()?
+        };
+        Ok(Self {
+            instance: Address::Local(address.to_owned()),
+            is_default: false,
+            token: None,
+            runtime,
+            router: Some(router),
         })
     }
 
@@ -156,6 +196,11 @@ impl Client {
         self.ask(Method::POST, path, Bytes::new())
     }
 
+    /// Takes away what `path` stands for.
+    pub(super) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::DELETE, path, Bytes::new())
+    }
+
     /// The same with something to say.
     pub(super) fn post_json<T: DeserializeOwned>(
         &self,
@@ -165,6 +210,105 @@ impl Client {
         let body =
             serde_json::to_vec(body).map_err(|error| ClientError::Usage(error.to_string()))?;
         self.ask(Method::POST, path, body.into())
+    }
+
+    /// Server-sent events of `path`, each with its kind and its data, until one of `each` is false or nothing more comes.
+    pub(super) fn events(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&str, &str) -> bool,
+    ) -> Result<(), ClientError> {
+        let asked = async {
+            match &self.instance {
+                Address::Unix(socket) => {
+                    let stream = UnixStream::connect(socket)
+                        .await
+                        .map_err(|error| self.unreachable(error))?;
+                    self.follow(stream, "localhost", path, &mut each).await
+                }
+                Address::Tcp(address) => {
+                    let stream = TcpStream::connect(address)
+                        .await
+                        .map_err(|error| self.unreachable(error))?;
+                    self.follow(stream, address, path, &mut each).await
+                }
+                Address::Local(_) => {
+                    let router = self.router.clone().unwrap_or_default();
+                    let request = self.request("localhost", Method::GET, path, Bytes::new())?;
+                    let response = TowerToHyperService::new(router).call(request).await;
+                    let response = response.unwrap_or_else(|never| match never {});
+                    self.each_event(response, &mut each).await
+                }
+            }
+        };
+        self.runtime.block_on(asked)
+    }
+
+    async fn follow<S>(
+        &self,
+        stream: S,
+        host: &str,
+        path: &str,
+        each: &mut dyn FnMut(&str, &str) -> bool,
+    ) -> Result<(), ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let broken = |error: hyper::Error| self.unreachable(io::Error::other(error));
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(broken)?;
+        let request = self.request(host, Method::GET, path, Bytes::new())?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(broken)?;
+            self.each_event(response, each).await
+        };
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            answer = answer.as_mut() => answer,
+            _ = connection => answer.await,
+        }
+    }
+
+    async fn each_event<B>(
+        &self,
+        response: Response<B>,
+        each: &mut dyn FnMut(&str, &str) -> bool,
+    ) -> Result<(), ClientError>
+    where
+        B: hyper::body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if !response.status().is_success() {
+            let (status, body) = self.read(response).await?;
+            return Err(match serde_json::from_slice(&body) {
+                Ok(error) => ClientError::Refused { status, error },
+                Err(_) => self.not_understood(&status),
+            });
+        }
+        let mut body = std::pin::pin!(response.into_body());
+        let mut text = String::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.unreachable(io::Error::other(error)))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            text += &String::from_utf8_lossy(&data);
+            while let Some(at) = text.find("\n\n") {
+                let event: String = text.drain(..at + 2).collect();
+                let field = |name: &str| {
+                    let mut lines = event.lines();
+                    lines
+                        .find_map(|line| line.strip_prefix(name))
+                        .map(str::trim_start)
+                };
+                if let Some(data) = field("data:")
+                    && !each(field("event:").unwrap_or("message"), data)
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits.
@@ -223,7 +367,27 @@ impl Client {
                     .map_err(|error| self.unreachable(error))?;
                 self.converse(stream, request(address)?).await
             }
+            Address::Local(_) => {
+                let router = self.router.clone().unwrap_or_default();
+                let service = TowerToHyperService::new(router);
+                let response = service.call(request("localhost")?).await;
+                let response = response.unwrap_or_else(|never| match never {});
+                self.read(response).await
+            }
         }
+    }
+
+    async fn read<B>(&self, response: Response<B>) -> Result<(StatusCode, Bytes), ClientError>
+    where
+        B: hyper::body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await;
+        let body = body.map_err(|error| self.unreachable(io::Error::other(error)))?;
+        Ok((status, body.to_bytes()))
     }
 
     async fn converse<S>(
@@ -240,12 +404,7 @@ impl Client {
             .map_err(broken)?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(broken)?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-                .collect()
-                .await;
-            let body = body.map_err(|error| self.unreachable(io::Error::other(error)))?;
-            Ok((status, body.to_bytes()))
+            self.read(response).await
         };
         // The connection does the answer's I/O; it may end first, and then the answer is there.
         let mut answer = std::pin::pin!(answer);

@@ -169,7 +169,7 @@ impl Drain {
                     output::count(backend.in_flight, "request"),
                     self.backend
                 ));
-                return Ok(Err(Exit::NotInTime));
+                return Ok(Err(Exit::NotConverged));
             }
             client.pause(INTERVAL.min(self.timeout - waited));
             let backends = self.pool(client)?.backends;

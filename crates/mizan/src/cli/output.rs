@@ -18,8 +18,10 @@ pub(super) enum Exit {
     Changed = 3,
     /// No instance answers.
     Unreachable = 4,
-    /// Not done in time.
-    NotInTime = 5,
+    /// Not done in time, or not the same everywhere.
+    NotConverged = 5,
+    /// The store did not say whether it was done.
+    Inconclusive = 10,
 }
 
 impl From<Exit> for ExitCode {

@@ -3,6 +3,7 @@
 use super::Instance;
 use super::client::ClientError;
 use super::output::{self, Exit};
+use crate::admin::ACCEPT_TABLE;
 use crate::admin::view::ReloadReport;
 use crate::telemetry::ReloadResult;
 use clap::Args;
@@ -21,6 +22,10 @@ Exit status:
   2  the file was refused; the instance keeps the configuration that it has
   4  no instance answers")]
 pub(super) struct Reload {
+    /// What is held back of the store's table is meant: most of it gone, a
+    /// store that is another or older than it was.
+    #[arg(long)]
+    accept_table: bool,
     /// Prints the report as JSON.
     #[arg(long)]
     json: bool,
@@ -30,7 +35,11 @@ pub(super) struct Reload {
 
 impl Reload {
     pub(super) fn run(&self) -> Result<Exit, ClientError> {
-        let report: ReloadReport = self.instance.client()?.post("/v1/reload")?;
+        let path = match self.accept_table {
+            true => format!("/v1/reload?{ACCEPT_TABLE}"),
+            false => "/v1/reload".to_owned(),
+        };
+        let report: ReloadReport = self.instance.client()?.post(&path)?;
         let exit = if report.result == ReloadResult::Refused {
             Exit::Usage
         } else {

@@ -1,6 +1,7 @@
 //! `mizan serve`.
 
 use super::output::{self, Exit};
+use super::table::store_address;
 use crate::app::{self, AppError};
 use crate::telemetry::{LogFormat, LogLevel, chain, init_logging};
 use clap::Args;
@@ -18,6 +19,7 @@ use std::time::Duration;
 Examples:
   mizan serve --config mizan.toml
   mizan serve --admin ./admin.sock    without the right to /run/mizan
+  mizan serve --store embedded:/var/lib/mizan/store
 
 What the prober sees, and all else as usual:
   MIZAN_LOG=info,mizan::prober=debug mizan serve
@@ -40,6 +42,10 @@ pub(super) struct Serve {
     /// The admin API's Unix socket, instead of the configuration's.
     #[arg(long, value_name = "SOCKET")]
     admin: Option<PathBuf>,
+    /// The store of the routing table, instead of the configuration's:
+    /// `embedded:/FOLDER`, or `etcd://HOST:2379,HOST:2379`.
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
     /// How Mizan's own log on standard error looks.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -59,6 +65,13 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 impl Serve {
     pub(super) fn run(self) -> Exit {
+        let store = match self.store.as_deref().map(store_address).transpose() {
+            Ok(store) => store,
+            Err(error) => {
+                output::err(&format!("mizan: {error}"));
+                return Exit::Usage;
+            }
+        };
         let log = match init_logging(self.log_format, self.log_level) {
             Ok(log) => log,
             Err(error) => {
@@ -69,6 +82,7 @@ impl Serve {
         let ended = app::run(app::Options {
             config: self.config,
             admin: self.admin,
+            store,
         });
         let exit = match ended {
             Ok(_) => Exit::Done,

@@ -1,5 +1,7 @@
 //! `mizan status`.
 
+mod store;
+
 use super::client::ClientError;
 use super::output::{self, Exit, table};
 use super::{Instance, reload};
@@ -28,8 +30,9 @@ A backend's state is one word for all that is known of it:
   down         its probes fail
 
 Exit status:
-  0  the last reload was taken
+  0  the last reload was taken, and all nodes have the same table in force
   1  the last reload was refused
+  5  nodes differ: one lags, refuses an object, or holds the table back
   2  usage, or the instance wants another token
   4  no instance answers")]
 pub(super) struct Status {
@@ -55,6 +58,8 @@ impl Status {
         };
         let exit = if whole.status.last_reload.result == ReloadResult::Refused {
             Exit::Violated
+        } else if whole.status.store.as_ref().is_some_and(store::differs) {
+            Exit::NotConverged
         } else {
             Exit::Done
         };
@@ -67,7 +72,9 @@ impl Status {
 }
 
 fn describe(status: &StatusView, pools: &[PoolView]) -> String {
-    let mut parts = vec![head(status), listeners(&status.listeners)];
+    let mut parts = vec![head(status)];
+    parts.extend(status.store.as_ref().map(store::describe));
+    parts.push(listeners(&status.listeners));
     parts.extend(pools.iter().map(pool));
     parts.join("\n\n")
 }

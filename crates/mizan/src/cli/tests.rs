@@ -116,7 +116,7 @@ async fn a_waiting_drain_ends_when_the_last_request_does() {
     let late = run(&running, &["drain", &name, "--wait", "--timeout", "0s"])
         .await
         .expect("an answer");
-    assert_eq!(late, Exit::NotInTime);
+    assert_eq!(late, Exit::NotConverged);
     assert_eq!(
         run(&running, &["undrain", &name]).await.expect("back"),
         Exit::Done

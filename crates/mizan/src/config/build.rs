@@ -127,6 +127,7 @@ fn settings(cx: &Cx<'_>, file: &File) -> Settings {
             deadline: file.drain.deadline.value.0,
         },
         reload_watch: file.reload.watch,
+        node: file.node.name.as_deref().map(Arc::from),
         region: Arc::from(file.region.name.as_str()),
         store: store(&file.store),
         upstream_idle_max: file.limits.upstream_idle_max,

@@ -23,6 +23,11 @@ impl InForce {
         self.0.get(object)
     }
 
+    /// All of them, sorted by their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&Object, &Arc<Held>)> {
+        self.0.iter()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -110,6 +115,22 @@ pub fn compile_with(
             });
             entry.is_kept = is_kept;
         }
+    }
+}
+
+/// Objects of `table` that could not come into force on balancers of `region`, whatever else their files say.
+pub fn judge(table: &Table, region: &str) -> Vec<Rejected> {
+    // Some file that objects can stand beside.
+    let file = format!("[region]\nname = {region:?}\n\n[[listener]]\nbind = \"127.0.0.1:80\"\n");
+    let mut main = Source::new("mizan.toml", file);
+    main.expect_store();
+    let last = (None, &InForce::default());
+    let nowhere = |_: &str| Err(std::io::Error::other("names are not looked up here"));
+    let now = (Instant::default(), 0);
+    match compile_with(&[main], (table, 0), last, &nowhere, now) {
+        Ok(merged) => merged.rejected,
+        // What no object is to blame for cannot be mended in one.
+        Err(_) => Vec::new(),
     }
 }
 

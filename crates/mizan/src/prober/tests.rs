@@ -126,6 +126,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
                 deadline: zero,
             },
             reload_watch: false,
+            node: None,
             region: Arc::from("default"),
             store: None,
             upstream_idle_max: 0,

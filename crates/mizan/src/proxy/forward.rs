@@ -1,5 +1,6 @@
 //! The life of a forwarded request: pick → connect or reuse → send → response head → retry or relay → observe.
 
+use super::again::{Stopped, back_off, has_budget, is_lost, is_nobody_there, is_safe};
 use super::answer;
 use super::connect;
 use super::connection::Downstream;
@@ -18,7 +19,6 @@ use crate::clock;
 use crate::h1::Framing;
 use crate::snapshot::Pool;
 use crate::snapshot::route::Route;
-use crate::telemetry::cause::Cause;
 use mizan_core::backend::Backend;
 use mizan_core::pool::{Claim, NoPick, Outcome, Pick};
 use mizan_core::time::Instant;
@@ -54,32 +54,6 @@ impl<'s> Request<'s> {
         }
         self.pool = pool;
     }
-}
-
-/// Why a pool's tries are over without an answer.
-#[derive(Clone, Copy, Debug)]
-struct Stopped {
-    reason: Reason,
-    /// Another pool may stand in for it: this one has nobody to give, or lost what it was given and may not have it again.
-    may_go_on: bool,
-}
-
-impl Stopped {
-    /// That it is over for the request, too.
-    fn for_good(reason: Reason) -> Self {
-        Self {
-            reason,
-            may_go_on: false,
-        }
-    }
-}
-
-/// Whether a pool had nobody to give.
-fn is_nobody_there(reason: Reason) -> bool {
-    matches!(
-        reason.unreached(),
-        Some(Cause::NoBackend | Cause::ConnectRefused | Cause::ConnectTimeout | Cause::TlsFailed)
-    )
 }
 
 /// Backends that were tried.
@@ -576,49 +550,4 @@ fn answered((status, retry_after): (u16, Option<Duration>), latency: Duration) -
         },
         None => Outcome::Success { latency },
     }
-}
-
-/// Whether sending it again cannot do anything twice that must be done once.
-fn is_safe(failed: &Failed, request: &Request<'_>, upload: &Upload) -> bool {
-    if !upload.is_replayable() {
-        return false;
-    }
-    if failed.undelivered {
-        return true;
-    }
-    let on = &request.pool.retry.on;
-    request.plan.idempotent
-        && match failed.reason {
-            Reason::Reset
-            | Reason::PoolReuse
-            | Reason::BadResponse(_)
-            | Reason::WrongProtocol
-            | Reason::BadResponseChunk(_)
-            | Reason::BadInterim => on.reset,
-            Reason::ResponseTimeout => on.timeout,
-            Reason::RetryStatus(_) => true,
-            _ => false,
-        }
-}
-
-/// Whether the connection went with the request, so that nobody will answer it.
-fn is_lost(reason: Reason) -> bool {
-    matches!(reason, Reason::Reset | Reason::PoolReuse)
-}
-
-/// What provably reached nothing costs no backend anything: it draws on no budget. A status has paid already.
-fn has_budget(failed: &Failed, pool: &Pool) -> bool {
-    failed.undelivered
-        || matches!(failed.reason, Reason::RetryStatus(_))
-        || pool.core.retry_budget().withdraw(clock::now())
-}
-
-/// The first further try goes to another backend at once; later ones wait, with full jitter.
-pub(super) async fn back_off(pool: &Pool, tries: u32) {
-    if tries < 2 || pool.retry.backoff.is_zero() {
-        return;
-    }
-    let most = (pool.retry.backoff * 2u32.saturating_pow(tries - 2)).min(pool.retry.backoff_max);
-    let part = (clock::random() >> 11) as f64 / (1u64 << 53) as f64;
-    tokio::time::sleep(most.mul_f64(part)).await;
 }

@@ -4,11 +4,12 @@
 //! picks a pool by it. A connection counts as one request in flight from its start to its end; a backend that cannot be
 //! connected to has got nothing, so another is tried.
 
+use super::again;
 use super::connection::Downstream;
 use super::cut;
 use super::error::Reason;
 use super::exchange::{self, Standing};
-use super::forward::{self, ABORTED, Held, TRIES_MAX, Tried};
+use super::forward::{ABORTED, Held, TRIES_MAX, Tried};
 use super::plan;
 use super::proxy_header;
 use super::record::{self, Record};
@@ -246,7 +247,7 @@ async fn reach<'s>(
         series.pool(outcome.place).retried(reason.retry_cause());
         last = Some(reason);
         drop(held);
-        forward::back_off(pool, outcome.tries).await;
+        again::back_off(pool, outcome.tries).await;
     }
 }
 

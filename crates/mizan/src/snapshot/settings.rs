@@ -22,6 +22,8 @@ pub struct Settings {
     pub drain: DrainSettings,
     /// Whether a file change reloads (default true).
     pub reload_watch: bool,
+    /// What this balancer is called among others; `None`: by its machine's name.
+    pub node: Option<Arc<str>>,
     /// The region that this balancer serves.
     pub region: Arc<str>,
     /// The store of the routing table that balancers share; `None`: there is none.
@@ -88,6 +90,20 @@ pub struct StoreSettings {
     pub password_file: Option<PathBuf>,
     /// The folder where the last good table is kept.
     pub last_good: Option<PathBuf>,
+}
+
+impl StoreSettings {
+    /// Nothing is said but the store's address.
+    pub fn at(address: StoreAddress) -> Self {
+        Self {
+            address,
+            namespace: Arc::from("default"),
+            tls: None,
+            user: None,
+            password_file: None,
+            last_good: None,
+        }
+    }
 }
 
 /// A store.

@@ -247,6 +247,7 @@ fn settings() -> Settings {
             deadline: Duration::from_secs(30),
         },
         reload_watch: false,
+        node: None,
         region: Arc::from("default"),
         store: None,
         upstream_idle_max: 10_000,

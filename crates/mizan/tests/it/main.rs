@@ -32,6 +32,7 @@ mod reload;
 mod replay;
 mod responses;
 mod retry;
+mod store;
 mod strict;
 mod support;
 mod tcp;

@@ -21,6 +21,7 @@
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod datagrams;
+pub(crate) mod etcd;
 pub(crate) mod fault_proxy;
 pub(crate) mod frames;
 pub(crate) mod h2_backend;

@@ -29,7 +29,11 @@ impl std::fmt::Display for Offence {
 
 /// Which top-level module of the product may name which; itself and the leaves go without saying.
 pub(crate) const MAY_NAME: &[(&str, &[&str])] = &[
-    ("cli", &["admin", "app", "config", "lab", "snapshot"]),
+    // With `--store` a command stands in for an instance: it opens the store, and answers itself by the admin API's paths.
+    (
+        "cli",
+        &["admin", "app", "config", "control", "lab", "snapshot"],
+    ),
     ("lab", &["app", "config", "snapshot"]),
     (
         "app",

@@ -38,6 +38,7 @@ impl StatusView {
                 .map(|listener| ListenerView::new(listener, &totals))
                 .collect(),
             pools: pools.collect(),
+            store: state.control.store(),
             last_reload: state.control.last_reload(),
         }
     }

@@ -20,6 +20,7 @@ fn status() -> StatusView {
             requests_in_flight: 1,
         }],
         pools: Vec::new(),
+        store: None,
         last_reload: ReloadReport {
             result: ReloadResult::Refused,
             generation: 3,

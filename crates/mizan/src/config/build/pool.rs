@@ -77,12 +77,6 @@ fn build_one(
             ))
         }
     };
-    let mut versions: Vec<Arc<str>> = Vec::new();
-    for version in configured.iter().map(|backend| &backend.template().version) {
-        if !versions.contains(version) {
-            versions.push(Arc::clone(version));
-        }
-    }
     let tls = inputs.tls.pools.get(&**name).cloned();
     let health = match &from.health {
         Some(health) => Some(health_check(health, from, tls.as_ref())?),
@@ -93,11 +87,11 @@ fn build_one(
         core,
         config,
         members,
+        versions: versions(&configured),
         configured,
         waiters: previous
             .map(|previous| Arc::clone(&previous.waiters))
             .unwrap_or_default(),
-        versions,
         hash_key: from.hash_key.as_ref().map(|key| key.value.clone()),
         health,
         load_probes: load_probes(from, tls.as_ref(), previous),
@@ -120,6 +114,17 @@ fn build_one(
             timeout: from.queue.timeout.value.0,
         },
     })
+}
+
+/// The versions of its backends, each once.
+fn versions(configured: &[Configured]) -> Vec<Arc<str>> {
+    let mut versions: Vec<Arc<str>> = Vec::new();
+    for version in configured.iter().map(|backend| &backend.template().version) {
+        if !versions.contains(version) {
+            versions.push(Arc::clone(version));
+        }
+    }
+    versions
 }
 
 /// The members as resolved now; a name that cannot be resolved is a warning.

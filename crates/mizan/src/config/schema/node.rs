@@ -3,10 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where this balancer stands among others. The same on all of them but for `zone` and `index`.
+/// Where this balancer stands among others. The same on all of them but for `name`, `zone` and `index`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct Node {
+    /// What this balancer is called among others that share a store. Unset: its machine's name. Read at start only.
+    #[schemars(extend("format" = "name"))]
+    pub(in super::super) name: Option<String>,
     /// The zone that this balancer is in; backends of the same `zone` are preferred. Unset: zones do not count.
     #[schemars(extend("format" = "name"))]
     pub(in super::super) zone: Option<String>,

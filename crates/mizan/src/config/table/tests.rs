@@ -298,3 +298,18 @@ fn a_table_that_a_file_cannot_stand_beside_is_refused_whole() {
         "{found:?}"
     );
 }
+
+#[test]
+fn an_object_that_could_not_come_into_force_is_told_before_it_is_written() {
+    let bad = (
+        "pools/kr/kpop",
+        r#"{"schema": 1, "policy": "round_robins"}"#,
+    );
+    let judged = judge(&table(1, &[bad, ONE], None), "kr");
+    let said: Vec<_> = judged.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        ["pools/kr/kpop: policy: `round_robins` is no policy; did you mean `round_robin`?"]
+    );
+    assert_eq!(judge(&table(1, &[KPOP, ONE, JPOP, CHAIN], None), "kr"), []);
+}

@@ -100,6 +100,32 @@ impl Mizan {
         mizan
     }
 
+    /// Kills it with -9 and starts it again with the same file, in the same folder.
+    pub(crate) fn start_again(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait(PATIENCE);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mizan"));
+        let child = command
+            .arg("serve")
+            .arg("--config")
+            .arg(self.config_path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        self.child = child.expect("mizan runs");
+        self.is_over = false;
+        for output in [
+            self.child.stdout.take().map(OwnedFd::from),
+            self.child.stderr.take().map(OwnedFd::from),
+        ] {
+            output
+                .into_iter()
+                .for_each(|output| collect(output, &self.log));
+        }
+        self.wait_until_ready();
+    }
+
     fn wait_until_ready(&mut self) {
         eventually(PATIENCE, "mizan is ready", || {
             if let Ok(Some(status)) = self.child.try_wait() {

@@ -1,0 +1,183 @@
+//! What commands on the store's table have in common: whom they ask, and how they say what came of it.
+
+use super::client::{Client, ClientError};
+use super::output::Exit;
+use crate::admin::table::{Author, routes};
+use crate::config;
+use crate::control::author::this_user;
+use crate::control::editor::Editor;
+use crate::control::{self, Layout};
+use crate::snapshot::{StoreAddress, StoreSettings, StoreTls};
+use axum::{Extension, Router};
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Whom a command on the table asks.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Place {
+    /// The store itself, without an instance: `etcd://HOST:2379,HOST:2379`, or
+    /// `embedded:/FOLDER` while no instance runs on it.
+    #[arg(long, global = true, value_name = "STORE")]
+    store: Option<String>,
+    /// Which of the tables in it (with --store).
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "default",
+        requires = "store"
+    )]
+    namespace: String,
+    /// The user of etcd (with --store).
+    #[arg(
+        long,
+        value_name = "USER",
+        requires = "store",
+        requires = "password_file"
+    )]
+    user: Option<String>,
+    /// The file whose first line is the password.
+    #[arg(long, global = true, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// The authorities that etcd's certificates are trusted by (PEM).
+    #[arg(long, global = true, value_name = "FILE")]
+    tls_roots: Option<PathBuf>,
+    /// Our certificate for etcd (PEM).
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        requires = "store",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, global = true, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// The instance's admin API, as for `mizan status`.
+    #[arg(long, global = true, value_name = "SOCKET")]
+    admin: Option<String>,
+}
+
+impl Place {
+    /// What belongs together: the parser does not look at it where options may stand behind a subcommand.
+    fn check(&self) -> Result<(), ClientError> {
+        let usage = |text: &str| Err(ClientError::Usage(text.to_owned()));
+        if self.user.is_some() != self.password_file.is_some() {
+            return usage("--user and --password-file belong together");
+        }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return usage("--tls-cert and --tls-key belong together");
+        }
+        let of_store = [&self.tls_roots, &self.tls_cert, &self.password_file];
+        match (&self.store, &self.admin) {
+            (Some(_), Some(_)) => {
+                usage("--store asks the store itself, --admin an instance: one of them")
+            }
+            (None, _) if of_store.into_iter().any(Option::is_some) => {
+                usage("--user and --tls-… are for --store: an instance has its own")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who answers: a running instance, or this process with the store that was named.
+    pub(super) fn client(&self) -> Result<Client, ClientError> {
+        self.check()?;
+        let Some(store) = &self.store else {
+            let instance = super::Instance {
+                admin: self.admin.clone(),
+            };
+            return instance.client();
+        };
+        let address = &store_address(store)?;
+        let wants_tls = self.tls_roots.is_some() || self.tls_cert.is_some();
+        let settings = StoreSettings {
+            namespace: Arc::from(self.namespace.as_str()),
+            tls: wants_tls.then(|| StoreTls {
+                roots: self.tls_roots.clone(),
+                cert: self.tls_cert.clone(),
+                key: self.tls_key.clone(),
+                server_name: None,
+            }),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+            ..StoreSettings::at(address.clone())
+        };
+        // Who is known to etcd by a name is known by it here.
+        let author = match (&self.user, address) {
+            (Some(user), StoreAddress::Etcd(_)) => user.clone(),
+            _ => this_user(),
+        };
+        Client::local(&address.to_string(), || {
+            let store = control::open(&settings)?;
+            let layout = Layout::new(&settings.namespace);
+            let editor = Editor::new(store, layout, config::judge);
+            let router: Router = routes(Some(Arc::new(editor)));
+            Ok(router.layer(Extension(Author(author))))
+        })
+    }
+}
+
+/// Read here and not by the parser, which would show a password that somebody put into it.
+pub(super) fn store_address(text: &str) -> Result<StoreAddress, ClientError> {
+    config::store_address(text).map_err(|error| ClientError::Usage(format!("--store: {error}")))
+}
+
+/// What a command that was refused says beside its one sentence.
+pub(super) fn explained(error: &ClientError) -> Option<String> {
+    let ClientError::Refused { error, .. } = error else {
+        return None;
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for conflict in &error.edit.conflicts {
+        let by = conflict.by.as_ref().map_or_else(String::new, |edit| {
+            format!(
+                " by {} (edit {}: {})",
+                edit.author,
+                edit.edit,
+                why(&edit.why)
+            )
+        });
+        lines.push(format!(
+            "{}: you saw revision {}, and revision {} stands there{by}",
+            conflict.key, conflict.seen, conflict.found
+        ));
+        for field in &conflict.fields {
+            let show = |value: &Option<serde_json::Value>| match value {
+                Some(value) => value.to_string(),
+                None => "nothing".to_owned(),
+            };
+            let mark = if field.is_conflict { "!" } else { " " };
+            let name = if field.field.is_empty() {
+                "all of it"
+            } else {
+                &field.field
+            };
+            lines.push(format!(
+                "  {mark} {name}: it was {}, theirs is {}, yours is {}",
+                show(&field.base),
+                show(&field.theirs),
+                show(&field.ours)
+            ));
+        }
+    }
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// A reason for people, or that there is none.
+pub(super) fn why(text: &str) -> &str {
+    match text {
+        "" => "no reason given",
+        text => text,
+    }
+}
+
+/// The exit of a command that failed, with all that was said.
+pub(super) fn failed(error: &ClientError) -> Exit {
+    super::output::err(&format!("mizan: {}", crate::telemetry::chain(error)));
+    if let Some(more) = explained(error) {
+        super::output::err(&more);
+    }
+    error.exit()
+}

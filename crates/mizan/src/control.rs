@@ -1,0 +1,24 @@
+//! The routing table that balancers share: where it is, how it is followed, and which of what was seen is in force.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `layout` | which keys of a store are ours |
+//! | `open` | opens a store by its address |
+//! | [`table`] | follows the table for ever, and judges whether what it says may come into force |
+//! | [`author`] | as whom the author of an edit is known |
+//! | [`editor`] | changes the table: compared, checked, written down, taken back |
+//! | [`last_good`] | keeps the table that came into force last for the next start |
+//! | [`nodes`] | what each balancer has in force, told to all |
+//!
+//! Nothing here is asked while a request is served: traffic goes by the snapshot, whatever becomes of the store.
+
+pub mod author;
+pub mod editor;
+pub mod last_good;
+mod layout;
+pub mod nodes;
+mod open;
+pub mod table;
+
+pub use layout::Layout;
+pub use open::{OpenError, open};
