@@ -14,6 +14,7 @@ mod lab;
 mod output;
 mod reload;
 mod serve;
+mod sidecar;
 mod simulate;
 mod status;
 mod table;
@@ -65,6 +66,7 @@ enum Command {
     Reload(reload::Reload),
     Config(config::Config),
     Boost(boost::Boost),
+    Sidecar(sidecar::Sidecar),
     Lab(lab::Lab),
     Simulate(simulate::Simulate),
     Generate(generate::Generate),
@@ -121,6 +123,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Reload(command) => output::finish(command.run()),
         Command::Config(command) => command.run().into(),
         Command::Boost(command) => command.run().into(),
+        Command::Sidecar(command) => command.run().into(),
         Command::Simulate(command) => command.run().into(),
         Command::Generate(command) => command.run().into(),
         Command::Lab(command) => command.run(),

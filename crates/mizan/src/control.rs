@@ -8,6 +8,7 @@
 //! | [`author`] | as whom the author of an edit is known |
 //! | [`editor`] | changes the table: compared, checked, written down, taken back |
 //! | [`last_good`] | keeps the table that came into force last for the next start |
+//! | [`sidecar`] | writes the table as a file, for programs that ask no network |
 //! | [`nodes`] | what each balancer has in force, told to all |
 //!
 //! Nothing here is asked while a request is served: traffic goes by the snapshot, whatever becomes of the store.
@@ -18,6 +19,7 @@ pub mod last_good;
 mod layout;
 pub mod nodes;
 mod open;
+pub mod sidecar;
 pub mod table;
 
 pub use layout::Layout;

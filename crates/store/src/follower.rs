@@ -83,6 +83,18 @@ pub enum Standing {
     Stale,
 }
 
+impl Standing {
+    /// In a word, as people and programs read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Restored => "restored",
+            Self::Live => "live",
+            Self::Stale => "stale",
+        }
+    }
+}
+
 /// Why what was listed may not be what is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {

@@ -12,7 +12,6 @@ use crate::snapshot::{AskError, Asked, Explained, Snapshot};
 use crate::telemetry::ReloadResult;
 use crate::telemetry::json::time_string;
 use mizan_store::Store;
-use mizan_store::follower::Standing;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -198,13 +197,7 @@ impl From<Told> for StoreView {
         Self {
             address: told.address,
             namespace: told.namespace,
-            standing: match told.standing {
-                Standing::Unknown => "unknown",
-                Standing::Restored => "restored",
-                Standing::Live => "live",
-                Standing::Stale => "stale",
-            }
-            .to_owned(),
+            standing: told.standing.name().to_owned(),
             since: time_string(told.since),
             age_seconds: clock::wall().saturating_sub(told.since).as_secs(),
             revision: told.revision,

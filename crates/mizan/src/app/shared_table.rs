@@ -23,6 +23,9 @@ use tokio::task::JoinHandle;
 /// How long a start waits for a store that it knows nothing of yet.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 
+/// How long a start waits for a store when it knows what the last run left.
+const RESTORED_WAIT: Duration = Duration::from_millis(500);
+
 /// The store of a process.
 pub(super) struct SharedTable {
     pub(super) following: Following,
@@ -139,14 +142,25 @@ impl SharedTable {
         }))
     }
 
-    /// Waits until the table is known: what the last run left is known at once.
+    /// Waits until the table is known. What the last run left is known at once, but a store that is at hand knows better.
     pub(super) async fn first(&mut self) {
-        let known = async {
-            while self.following.known().view.standing == Standing::Unknown {
+        let is_restored = self.is_known();
+        let heard = async {
+            loop {
+                let known = self.following.known();
+                let is_away = is_restored && known.trouble.is_some();
+                if known.view.standing == Standing::Live || is_away {
+                    return;
+                }
                 self.following.changed().await;
             }
         };
-        if tokio::time::timeout(FIRST_WAIT, known).await.is_err() {
+        let wait = if is_restored {
+            RESTORED_WAIT
+        } else {
+            FIRST_WAIT
+        };
+        if tokio::time::timeout(wait, heard).await.is_err() && !is_restored {
             tracing::error!(
                 store = %self.settings.address,
                 "the store does not answer, and no table is known from before: what only it has is answered 503 until it is reached"

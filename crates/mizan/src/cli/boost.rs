@@ -21,7 +21,12 @@ Examples:
   mizan boost list
   mizan boost end 1f3a9c04
 
-Exit status: as of mizan config")]
+Exit status:
+  0  done
+  2  usage, or the boost is refused
+  3  it has changed since you looked
+  4  no instance answers, or the store cannot be reached
+  10 the store did not say whether it was done")]
 pub(super) struct Boost {
     #[command(flatten)]
     place: Place,

@@ -81,18 +81,12 @@ impl Place {
         }
     }
 
-    /// Who answers: a running instance, or this process with the store that was named.
-    pub(super) fn client(&self) -> Result<Client, ClientError> {
+    /// The store that was named, with what was said of it.
+    pub(super) fn settings(&self, store: &str) -> Result<StoreSettings, ClientError> {
         self.check()?;
-        let Some(store) = &self.store else {
-            let instance = super::Instance {
-                admin: self.admin.clone(),
-            };
-            return instance.client();
-        };
-        let address = &store_address(store)?;
+        let address = store_address(store)?;
         let wants_tls = self.tls_roots.is_some() || self.tls_cert.is_some();
-        let settings = StoreSettings {
+        Ok(StoreSettings {
             namespace: Arc::from(self.namespace.as_str()),
             tls: wants_tls.then(|| StoreTls {
                 roots: self.tls_roots.clone(),
@@ -102,14 +96,31 @@ impl Place {
             }),
             user: self.user.clone(),
             password_file: self.password_file.clone(),
-            ..StoreSettings::at(address.clone())
+            ..StoreSettings::at(address)
+        })
+    }
+
+    /// The store, if one was named.
+    pub(super) fn store(&self) -> Option<&str> {
+        self.store.as_deref()
+    }
+
+    /// Who answers: a running instance, or this process with the store that was named.
+    pub(super) fn client(&self) -> Result<Client, ClientError> {
+        let Some(store) = &self.store else {
+            self.check()?;
+            let instance = super::Instance {
+                admin: self.admin.clone(),
+            };
+            return instance.client();
         };
+        let settings = self.settings(store)?;
         // Who is known to etcd by a name is known by it here.
-        let author = match (&self.user, address) {
+        let author = match (&self.user, &settings.address) {
             (Some(user), StoreAddress::Etcd(_)) => user.clone(),
             _ => this_user(),
         };
-        Client::local(&address.to_string(), || {
+        Client::local(&settings.address.to_string(), || {
             let store = control::open(&settings)?;
             let layout = Layout::new(&settings.namespace);
             let editor = Editor::new(store, layout, config::judge);
