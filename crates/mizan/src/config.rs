@@ -178,7 +178,7 @@ pub fn compile(
         tree,
         file,
         report,
-        factors,
+        stored,
     } = read(sources);
     let mut cx = Cx {
         tree: &tree,
@@ -199,7 +199,7 @@ pub fn compile(
     }
     let inputs = build::Inputs {
         previous,
-        factors: &factors,
+        stored: &stored,
         tls: &tls,
         resolve,
         now,
@@ -256,8 +256,8 @@ struct Read<'a> {
     /// `None` if the syntax is so broken that what is missing may be there.
     file: Option<schema::File>,
     report: Report<'a>,
-    /// What weights of pools are multiplied by.
-    factors: tree::Factors,
+    /// What the store's objects say that no key of a file does.
+    stored: tree::Stored,
 }
 
 fn read(sources: &[Source]) -> Read<'_> {
@@ -303,7 +303,7 @@ fn read(sources: &[Source]) -> Read<'_> {
         tree: tree.root,
         file,
         report,
-        factors: tree.factors,
+        stored: tree.stored,
     }
 }
 

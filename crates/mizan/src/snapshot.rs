@@ -7,6 +7,7 @@
 mod explained;
 mod listener;
 mod pool;
+mod region;
 pub mod route;
 mod settings;
 mod tls;
@@ -21,6 +22,7 @@ pub use pool::{
     ProbeKind, Protocol, ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters,
     Waiting,
 };
+pub use region::{Regions, SettingHeaders, Varying};
 pub use settings::{
     AccessLog, AdminBind, DrainSettings, LogTarget, Settings, StoreAddress, StoreSettings, StoreTls,
 };
@@ -46,6 +48,8 @@ pub struct Snapshot {
     pub pools: BTreeMap<Arc<str>, Arc<Pool>>,
     /// All routes, compiled for lookup.
     pub routes: route::RouteTable,
+    /// How a request's region is known, where it may be another than the balancer's own.
+    pub regions: Regions,
     /// Process-wide settings.
     pub settings: Settings,
 }

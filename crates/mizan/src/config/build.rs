@@ -9,15 +9,15 @@ mod route;
 use super::diagnostic::Severity;
 use super::report::Cx;
 use super::schema::{self, File, NetworkList};
-use super::text::{AbsolutePath, Text};
+use super::text::{AbsolutePath, Meaning, Text};
 use super::tls::Tls;
-use super::tree::{Factors, Place};
+use super::tree::{Place, Stored};
 use super::{Resolve, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, Datagrams, DrainSettings, HeadLimits, Http2,
-    Listener, ListenerKind, MinRate, Networks, Passthrough, Ping, ProxyHeader, Settings, Snapshot,
-    StoreSettings, StoreTls,
+    Listener, ListenerKind, MinRate, Networks, Passthrough, Ping, ProxyHeader, Regions, Settings,
+    Snapshot, StoreSettings, StoreTls,
 };
 use ipnet::IpNet;
 use mizan_core::time::Instant;
@@ -27,8 +27,7 @@ use std::sync::Arc;
 /// What a snapshot is made of beside the file.
 pub(super) struct Inputs<'a> {
     pub(super) previous: Option<&'a Snapshot>,
-    /// What weights of pools are multiplied by in splits.
-    pub(super) factors: &'a Factors,
+    pub(super) stored: &'a Stored,
     pub(super) tls: &'a Tls,
     pub(super) resolve: Resolve<'a>,
     pub(super) now: Instant,
@@ -38,6 +37,7 @@ pub(super) struct Inputs<'a> {
 /// The snapshot.
 pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Option<Snapshot> {
     let pools = pool::build(cx, file, inputs);
+    let regions = regions(file, inputs.stored);
     let listeners: Option<Vec<_>> = file
         .listener
         .iter()
@@ -53,7 +53,8 @@ pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Opt
                 let named = route::Named {
                     pools,
                     file,
-                    factors: inputs.factors,
+                    stored: inputs.stored,
+                    regions: &regions,
                 };
                 route::build(index, from, &named).map(Arc::new)
             })
@@ -86,6 +87,7 @@ pub(super) fn snapshot(cx: &mut Cx<'_>, file: &File, inputs: &Inputs<'_>) -> Opt
         listeners,
         pools,
         routes: RouteTable::build(routes),
+        regions,
         settings: settings(cx, file),
     })
 }
@@ -132,6 +134,18 @@ fn settings(cx: &Cx<'_>, file: &File) -> Settings {
         store: store(&file.store),
         upstream_idle_max: file.limits.upstream_idle_max,
     }
+}
+
+fn regions(file: &File, stored: &Stored) -> Regions {
+    let region = &file.region;
+    let names = stored.regions.iter().map(|name| Arc::from(name.as_str()));
+    let header = region.header.as_ref().map(|it| it.value.0.clone());
+    // Its keys were read by the check against the schema.
+    let clients = region.clients.iter().filter_map(|(network, name)| {
+        let network = <IpNet as Meaning>::read(network).ok()?;
+        Some((network, Arc::from(name.as_str())))
+    });
+    Regions::new(&region.name, names.collect(), header, clients)
 }
 
 fn store(from: &schema::Store) -> Option<StoreSettings> {

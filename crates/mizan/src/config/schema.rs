@@ -19,7 +19,7 @@ pub(super) use pool::{
     Statuses,
 };
 pub(super) use route::{
-    ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, ValueMatch,
+    ErrorPage, ErrorPageTable, HeaderEdits, Rewrite, Route, RouteTimeouts, SplitPart, ValueMatch,
 };
 
 pub(super) use store::{Chain, Region, Store};

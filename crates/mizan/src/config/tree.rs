@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 mod stored;
 mod syntax;
-pub(super) use stored::Factors;
+pub(super) use stored::Stored;
 pub(super) use syntax::Syntax;
 
 /// Where something stands: which source, and which bytes of it.
@@ -271,8 +271,7 @@ pub(super) struct Tree {
     pub(super) root: Node,
     pub(super) syntax: Vec<Syntax>,
     pub(super) found: Vec<Diagnostic>,
-    /// What weights of pools are multiplied by.
-    pub(super) factors: Factors,
+    pub(super) stored: Stored,
 }
 
 /// Reads the files, and the store's objects behind them. The first is the main file; further files may hold listeners, routes
@@ -286,7 +285,7 @@ pub(super) fn parse(sources: &[Source]) -> Tree {
         },
         syntax: Vec::new(),
         found: Vec::new(),
-        factors: Factors::new(),
+        stored: Stored::default(),
     };
     let mut table = BTreeMap::new();
     for (file, source) in sources.iter().enumerate() {
@@ -304,7 +303,7 @@ pub(super) fn parse(sources: &[Source]) -> Tree {
         tree.found.append(&mut builder.found);
         merge(&mut table, entries, sources, file, &mut tree.found);
     }
-    tree.factors = stored::graft(&mut table, sources, &mut tree.found);
+    tree.stored = stored::graft(&mut table, sources, &mut tree.found);
     tree.root.value = Value::Table(table);
     tree
 }

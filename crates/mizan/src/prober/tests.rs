@@ -110,6 +110,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         },
     };
     Arc::new(Snapshot {
+        regions: Default::default(),
         generation,
         digest: generation,
         listeners: Vec::new(),

@@ -130,7 +130,7 @@ fn judge<'s>(
             };
             explained.picked = Some(match instead {
                 Some(_) => ask(pool),
-                None => first_with_somebody(pool, route.action.fallback(), ask),
+                None => first_with_somebody(pool, route.fallback(plan.region.into()), ask),
             });
         }
     }

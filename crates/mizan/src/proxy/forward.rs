@@ -138,7 +138,7 @@ pub(super) async fn forward<'s>(
     let mut upload = Upload::new(plan, down, pool.retry.buffer_bytes_max, content_max);
     let mut all_refuse = pool.core.is_last_resort();
     let begun = upload.begin(down);
-    let mut standing_in = route.action.fallback().iter();
+    let mut standing_in = route.fallback(plan.region.into()).iter();
     let mut failed = None;
     // One place where tries are awaited: a burst's future has room for one.
     let result = loop {

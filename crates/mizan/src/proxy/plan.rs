@@ -10,7 +10,7 @@ use crate::clock;
 use crate::h1::line::Lines;
 use crate::h1::request::{self, RequestHead};
 use crate::h1::{FIELDS_MAX, Framing, HeadError, Version, field};
-use crate::snapshot::route::{Action, NormalPath, Rewrite, Route, Split};
+use crate::snapshot::route::{Action, HeaderEdits, NormalPath, RequestView, Rewrite, Route, Split};
 use crate::snapshot::{Listener, Pool, Snapshot};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -56,6 +56,8 @@ pub(super) struct Plan {
     /// How long the client waits, where it says so.
     pub(super) patience: Option<std::time::Duration>,
     pub(super) hash: Option<u64>,
+    /// The place of its region; 0: the balancer's own.
+    pub(super) region: u16,
     /// The client's address under the trust rule.
     pub(super) client: Option<IpAddr>,
     /// `X-Request-Id` in `head`.
@@ -143,6 +145,7 @@ impl Plan {
             web: None,
             patience: None,
             hash: None,
+            region: 0,
             client: None,
             request_id: 0..0,
             logged: Logged::default(),
@@ -291,14 +294,13 @@ fn route<'s>(
         client: plan.client,
     };
     let Some(route) = snapshot.routes.find(&sender.listener.name, &view) else {
-        return Decision::Answer(
-            None,
-            if odd.is_some() {
-                Reason::Path
-            } else {
-                Reason::NoRoute
-            },
-        );
+        let is_odd = odd.is_some();
+        let reason = if is_odd {
+            Reason::Path
+        } else {
+            Reason::NoRoute
+        };
+        return Decision::Answer(None, reason);
     };
     if odd.is_some() && !route.allow_odd_path {
         return Decision::Answer(Some(route), Reason::Path);
@@ -309,17 +311,11 @@ fn route<'s>(
     if is_too_large(plan.framing, route, sender.listener) {
         return Decision::Answer(Some(route), Reason::BodyTooLarge);
     }
-    let split = match &route.action {
-        Action::Forward(split) => split,
+    match &route.action {
+        Action::Forward(_) => {}
         Action::Redirect { location, .. } => {
-            let scheme = headers::scheme(sender.secure);
-            expand(
-                &mut plan.location,
-                location,
-                (head, scheme),
-                raw_path,
-                query,
-            );
+            let asked = (head, headers::scheme(sender.secure));
+            expand(&mut plan.location, location, asked, raw_path, query);
             return Decision::Answer(Some(route), Reason::Redirect);
         }
         Action::Respond { .. } => return Decision::Answer(Some(route), Reason::Respond),
@@ -334,10 +330,27 @@ fn route<'s>(
     if head.max_forwards() == Some(0) {
         return Decision::Answer(Some(route), last_word(head));
     }
+    plan.region = region(snapshot, &view);
+    // Never another region's pools because the own has none.
+    let Some(split) = route.split(plan.region.into()) else {
+        return Decision::Answer(Some(route), Reason::NoBackend);
+    };
     let pool = choose(split, &view, sender.chance);
     plan.hash = pool.hash_key.as_ref().and_then(|key| hash_of(key, &view));
-    write_head(head, (path.as_str(), query), forwarding, route, plan);
+    let edits = header_edits(route, &view);
+    let target = (path.as_str(), query);
+    write_head(head, target, forwarding, (route, edits), plan);
     Decision::Forward(route, pool)
+}
+
+/// The place of the request's region.
+fn region(snapshot: &Snapshot, view: &View<'_, '_, '_>) -> u16 {
+    let regions = &snapshot.regions;
+    if regions.is_single() {
+        return 0;
+    }
+    let named = regions.header().and_then(|name| view.header(name));
+    regions.of(named.as_deref(), view.client)
 }
 
 /// What Mizan answers to a request that no further proxy may see.
@@ -349,12 +362,22 @@ fn last_word(head: &RequestHead<'_, '_>) -> Reason {
     }
 }
 
+/// The route's edits, with the settings of the request's language where backends are offered those.
+fn header_edits<'r>(route: &'r Route, view: &View<'_, '_, '_>) -> &'r HeaderEdits {
+    let settings = route.varying.as_ref().and_then(|it| it.settings.as_ref());
+    let Some(settings) = settings else {
+        return &route.request_headers;
+    };
+    with_key(&settings.language, view, |said| settings.of(Some(said)))
+        .unwrap_or_else(|| settings.of(None))
+}
+
 /// Writes the head for the backend.
 fn write_head(
     head: &RequestHead<'_, '_>,
     (path, query): (&str, Option<&[u8]>),
     forwarding: &Forwarding<'_>,
-    route: &Route,
+    (route, edits): (&Route, &HeaderEdits),
     plan: &mut Plan,
 ) {
     let forwarding = Forwarding {
@@ -370,13 +393,7 @@ fn write_head(
             rewritten.as_slice()
         }
     };
-    plan.request_id = headers::write_request(
-        &mut plan.head,
-        head,
-        target,
-        &route.request_headers,
-        &forwarding,
-    );
+    plan.request_id = headers::write_request(&mut plan.head, head, target, edits, &forwarding);
 }
 
 fn is_too_large(framing: Framing, route: &Route, listener: &Listener) -> bool {

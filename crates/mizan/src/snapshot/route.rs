@@ -6,7 +6,7 @@ mod table;
 pub use path::{NormalPath, PathError};
 pub use table::{Entry, Failed, Near, RouteTable, host_text, path_text};
 
-use super::{HashKey, Networks, Pool};
+use super::{HashKey, Networks, Pool, Varying};
 use regex::bytes::Regex;
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -42,6 +42,8 @@ pub struct Route {
     pub grpc_web: bool,
     /// What is done.
     pub action: Action,
+    /// What depends on the request's region and language; `None`: nothing does.
+    pub varying: Option<Box<Varying>>,
     /// Edits of the request's headers on its way to the backend.
     pub request_headers: HeaderEdits,
     /// Edits of the response's headers on its way to the client.
@@ -120,13 +122,27 @@ pub enum Action {
     },
 }
 
-impl Action {
-    /// Pools that stand in for the chosen one, in this order.
-    pub fn fallback(&self) -> &[Arc<Pool>] {
-        match self {
-            Self::Forward(split) => &split.fallback,
-            Self::Redirect { .. } | Self::Respond { .. } => &[],
+impl Route {
+    /// Where requests of a region go, by its place ([`super::Regions::of`]); `None`: nowhere.
+    pub fn split(&self, region: usize) -> Option<&Split> {
+        if let Some(other) = region.checked_sub(1) {
+            return self.varying.as_ref()?.regions.get(other)?.as_ref();
         }
+        match &self.action {
+            Action::Forward(split) => Some(split),
+            Action::Redirect { .. } | Action::Respond { .. } => None,
+        }
+    }
+
+    /// Pools that stand in for the chosen one, in this order, for requests of that region.
+    pub fn fallback(&self, region: usize) -> &[Arc<Pool>] {
+        self.split(region).map_or(&[], |split| &split.fallback)
+    }
+
+    /// Where requests of all regions go.
+    pub fn splits(&self) -> impl Iterator<Item = &Split> {
+        let others = self.varying.iter().flat_map(|varying| &varying.regions);
+        self.split(0).into_iter().chain(others.flatten())
     }
 }
 

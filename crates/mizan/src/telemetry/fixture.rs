@@ -41,6 +41,7 @@ pub(crate) fn snapshot(
         })
         .collect();
     Snapshot {
+        regions: Default::default(),
         generation: 1,
         digest: 0xfeed,
         listeners,
@@ -226,6 +227,7 @@ fn route(name: &str, index: usize, pools: Vec<Arc<Pool>>) -> Route {
         allow_odd_path: false,
         grpc_web: false,
         action,
+        varying: None,
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         rewrite: None,

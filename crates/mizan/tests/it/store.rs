@@ -510,3 +510,54 @@ impl Drop for Running {
         let _ = self.0.wait();
     }
 }
+
+/// One balancer for two regions: each request goes by its region's chain, and its backend is told the tokenizer of its language.
+#[test]
+fn a_request_goes_by_its_region_and_its_backend_is_told_the_settings_of_its_language() {
+    let (seoul, tokyo) = (Backend::healthy("seoul"), Backend::healthy("tokyo"));
+    let file = config("one", "embedded:{dir}/store")
+        .replace("name = \"kr\"", "name = \"kr\"\nheader = \"x-region\"")
+        .replace("[store]", "[store]\nheaders = [\"x-tokenizer\"]")
+        + "settings = { x-tokenizer = \"tokenizer\" }\n";
+    let mizan = Mizan::start(&file);
+    for (region, at) in [("kr", seoul.address()), ("jp", tokyo.address())] {
+        let pool = format!("pools/{region}/trending");
+        done(put(&mizan, &pool, "{\"schema\": 1}", &[]));
+        let key = format!("backends/{region}/trending/a");
+        done(put(&mizan, &key, &backend(at), &[]));
+    }
+    done(put(&mizan, "pools/sg/other", "{\"schema\": 1}", &[]));
+    for (language, tokenizer) in [("ko", "mecab"), ("ja", "sudachi")] {
+        let document = format!("{{\"schema\": 1, \"tokenizer\": \"{tokenizer}\"}}");
+        done(put(&mizan, &format!("settings/{language}"), &document, &[]));
+    }
+    let ask = |headers: &str| {
+        let request = format!("GET / HTTP/1.1\r\nHost: a.example\r\n{headers}\r\n");
+        mizan.client().exchange(request)
+    };
+    let last = |backend: &Backend| backend.recorded().pop().unwrap_or_default().to_lowercase();
+    eventually(SOON, "both regions and languages are in force", || {
+        ask("X-Region: jp\r\nAccept-Language: ja\r\n")
+            .text()
+            .starts_with("tokyo")
+            && last(&tokyo).contains("x-tokenizer: sudachi")
+            && ask("").text().starts_with("seoul")
+    });
+    let got = ask("Accept-Language: fr, ko-KR;q=0.9\r\nX-Tokenizer: forged\r\n");
+    assert!(got.text().starts_with("seoul"), "{}", got.text());
+    assert!(
+        last(&seoul).contains("x-tokenizer: mecab"),
+        "{}",
+        last(&seoul)
+    );
+    ask("Accept-Language: fr\r\nX-Tokenizer: forged\r\n");
+    assert!(!last(&seoul).contains("tokenizer"), "{}", last(&seoul));
+    // A region without the pool: nobody there, and never another region's.
+    let nobody = ask("X-Region: sg\r\n");
+    assert!(
+        nobody.status == 503 && nobody.text().contains("no_backend"),
+        "{}",
+        nobody.text()
+    );
+    assert!(ask("X-Region: mars\r\n").text().starts_with("seoul"));
+}

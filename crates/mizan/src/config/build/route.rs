@@ -4,12 +4,11 @@ use super::networks;
 use crate::config::rules::without_slash;
 use crate::config::schema;
 use crate::config::text::Text;
-use crate::config::tree::Factors;
-use crate::snapshot::Networks;
-use crate::snapshot::Pool;
+use crate::config::tree::Stored;
 use crate::snapshot::route::{
     Action, ErrorPage, HeaderEdits, PathMatch, Rewrite, Route, RouteTimeouts, Split, ValueMatch,
 };
+use crate::snapshot::{HashKey, Networks, Pool, Regions, SettingHeaders, Varying};
 use mizan_routing::document::FACTOR;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ type Pools = BTreeMap<Arc<str>, Arc<Pool>>;
 pub(super) struct Named<'a> {
     pub(super) pools: &'a Pools,
     pub(super) file: &'a schema::File,
-    /// What weights of pools are multiplied by.
-    pub(super) factors: &'a Factors,
+    pub(super) stored: &'a Stored,
+    pub(super) regions: &'a Regions,
 }
 
 impl Named<'_> {
@@ -32,10 +31,10 @@ impl Named<'_> {
 
     /// A pool's weight in a split; in thousandths where something is boosted.
     fn weight(&self, pool: &str, weight: u32) -> u64 {
-        if self.factors.is_empty() {
+        if self.stored.factors.is_empty() {
             return u64::from(weight);
         }
-        let factor = self.factors.get(pool).copied().unwrap_or(1.0);
+        let factor = self.stored.factors.get(pool).copied().unwrap_or(1.0);
         let (least, most) = FACTOR.into_inner();
         let boosted = f64::from(weight) * factor.clamp(least, most);
         (boosted * 1000.0).round() as u64
@@ -83,6 +82,7 @@ pub(super) fn build(index: usize, from: &schema::Route, named: &Named<'_>) -> Op
         allow_odd_path: from.allow_odd_path,
         grpc_web: from.grpc_web,
         action: action(from, named)?,
+        varying: varying(from, named),
         request_headers: edits(&from.request_headers),
         response_headers: edits(&from.response_headers),
         rewrite: match &from.rewrite {
@@ -170,6 +170,118 @@ fn action(from: &schema::Route, named: &Named<'_>) -> Option<Action> {
         content_type: respond.content_type.value.0.clone(),
         body: Arc::from(respond.body.as_bytes()),
     })
+}
+
+/// What depends on a request's region and language.
+fn varying(from: &schema::Route, named: &Named<'_>) -> Option<Box<Varying>> {
+    let is_forwarding = from.pool.is_some() || from.chain.is_some() || from.split.is_some();
+    let regions: Vec<_> = match is_forwarding {
+        true => named
+            .regions
+            .names()
+            .iter()
+            .map(|region| split_of(from, region, named))
+            .collect(),
+        false => Vec::new(),
+    };
+    let settings = (!from.settings.is_empty()).then(|| settings(from, named.stored));
+    let varies = !regions.is_empty() || settings.is_some();
+    varies.then(|| Box::new(Varying { regions, settings }))
+}
+
+/// Where requests of another region go: to its pools of those names, and to pools that are of no region. `None`: there are
+/// none of them.
+fn split_of(from: &schema::Route, region: &str, named: &Named<'_>) -> Option<Split> {
+    let there = |name: &str| -> Option<String> {
+        let own = format!("{region}/{name}");
+        if named.pools.contains_key(own.as_str()) {
+            return Some(own);
+        }
+        // A pool of the balancer's own region is no stand-in for one that is missing in another.
+        let is_of_file = named.file.pool.contains_key(name) && !named.stored.pools.contains(name);
+        is_of_file.then(|| name.to_owned())
+    };
+    let weighted = |parts: Vec<(String, u32)>| {
+        let mut sum = 0;
+        let pools: Vec<_> = parts
+            .into_iter()
+            .filter_map(|(name, weight)| {
+                sum += named.weight(&name, weight);
+                Some((named.pool(&name)?, sum))
+            })
+            .collect();
+        (sum > 0 && !pools.is_empty()).then_some(pools)
+    };
+    let chain = from.chain.as_ref().map(|chain| {
+        let own = format!("{region}/{chain}");
+        match named.file.chain.get(&own) {
+            // Its links have their regions' names already.
+            Some(chain) => chain.pools.clone(),
+            None => match named
+                .file
+                .chain
+                .get(chain)
+                .filter(|_| !named.stored.chains.contains(chain))
+            {
+                Some(of_file) => of_file
+                    .pools
+                    .iter()
+                    .filter_map(|name| there(name))
+                    .collect(),
+                None => there(chain).into_iter().collect(),
+            },
+        }
+    });
+    let mut chained = chain.unwrap_or_default().into_iter();
+    let parts: Vec<(String, u32)> = match (&from.pool, &from.split) {
+        (Some(pool), _) => there(pool).map(|pool| (pool, 1)).into_iter().collect(),
+        (None, Some(parts)) => {
+            let part =
+                |part: &schema::SplitPart| Some((there(part.pool.as_deref()?)?, part.weight?));
+            parts.iter().filter_map(part).collect()
+        }
+        (None, None) => chained.next().map(|pool| (pool, 1)).into_iter().collect(),
+    };
+    let fallback = from.fallback.iter().filter_map(|name| there(name));
+    Some(Split {
+        pools: weighted(parts)?,
+        key: from.split_key.as_ref().map(|key| key.value.clone()),
+        fallback: chained
+            .chain(fallback)
+            .filter_map(|name| named.pool(&name))
+            .collect(),
+    })
+}
+
+fn settings(from: &schema::Route, stored: &Stored) -> SettingHeaders {
+    let names: Vec<String> = from
+        .settings
+        .keys()
+        .map(|name| name.to_ascii_lowercase())
+        .collect();
+    let mut without = edits(&from.request_headers);
+    without.remove.extend(names.iter().cloned());
+    let of = |values: &BTreeMap<String, String>| {
+        let mut edits = without.clone();
+        for (header, setting) in &from.settings {
+            if let Some(value) = values.get(setting) {
+                edits.set.push((header.to_ascii_lowercase(), value.clone()));
+            }
+        }
+        edits
+    };
+    let by_language = stored
+        .settings
+        .iter()
+        .map(|(tag, values)| (tag.clone(), of(values)));
+    SettingHeaders {
+        language: from.language.as_ref().map_or_else(
+            || HashKey::Header("accept-language".to_owned()),
+            |key| key.value.clone(),
+        ),
+        by_language: by_language.collect(),
+        without,
+    }
 }
 
 fn forward(

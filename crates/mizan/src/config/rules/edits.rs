@@ -1,7 +1,7 @@
 //! Rules of header edits.
 
 use crate::config::report::Cx;
-use crate::config::schema::HeaderEdits;
+use crate::config::schema::{File, HeaderEdits, Route};
 use crate::config::tree::At;
 use std::collections::BTreeMap;
 
@@ -53,6 +53,29 @@ pub(super) fn check(cx: &mut Cx<'_>, edits: &HeaderEdits, at: &At<'_>) {
                 );
             }
         }
+    }
+}
+
+/// Settings become headers only by names that the file allows, whoever writes the store.
+pub(super) fn settings(cx: &mut Cx<'_>, file: &File, route: &Route, at: &At<'_>) {
+    let settings = at.key("settings");
+    for name in route.settings.keys() {
+        let at = settings.key(name);
+        if let Some(message) = fixed(name) {
+            cx.error_on_key(&at, "refused", message);
+            continue;
+        }
+        let mut allowed = file.store.headers.iter();
+        if !allowed.any(|it| it.value.0.eq_ignore_ascii_case(name)) {
+            let message = format!(
+                "`{name}` is none of `headers` in the file's `[store]`: settings become no other"
+            );
+            cx.error_on_key(&at, "refused", message);
+        }
+    }
+    if route.settings.is_empty() && cx.is_set(&at.key("language")) {
+        let message = "`language` has no effect without `settings`";
+        cx.warn(&at.key("language"), "no_effect", message, "leave it out");
     }
 }
 

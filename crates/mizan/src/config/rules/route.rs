@@ -37,6 +37,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         pools(cx, file, route, &at, &mut used);
         fallback(cx, file, route, &at, &mut used);
         edits::check(cx, &route.request_headers, &at.key("request_headers"));
+        edits::settings(cx, file, route, &at);
         edits::check(cx, &route.response_headers, &at.key("response_headers"));
         rewrite(cx, route, &at);
         location(cx, route, &at);
@@ -182,6 +183,7 @@ fn action(cx: &mut Cx<'_>, route: &Route, at: &At<'_>) {
         let only_forwarding = [
             "split_key",
             "fallback",
+            "settings",
             "request_headers",
             "rewrite",
             "timeouts",

@@ -63,6 +63,13 @@ pub(in super::super) struct Route {
     pub(in super::super) redirect: Option<Redirect>,
     /// Answers by itself.
     pub(in super::super) respond: Option<Respond>,
+    /// Settings of the store that backends are offered, as headers: a header's name (one of `headers` in `[store]`) with a
+    /// setting's, such as `{ x-tokenizer = "tokenizer" }`. What a client claims by such a header reaches no backend.
+    #[schemars(extend("propertyNames" = { "format": "header_name" }))]
+    pub(in super::super) settings: BTreeMap<String, String>,
+    /// What says the language of a request, for `settings`: a tag, or a list as `Accept-Language` has it. Default:
+    /// `header:accept-language`.
+    pub(in super::super) language: Option<Text<HashKey>>,
     /// Edits of the request's headers on its way to the backend.
     pub(in super::super) request_headers: HeaderEdits,
     /// Edits of the answer's headers on its way to the client.

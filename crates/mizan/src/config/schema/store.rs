@@ -1,9 +1,10 @@
 //! `[region]`, `[store]`, `[chain.NAME]`, `[settings.LANGUAGE]`.
 
 use super::NetworkList;
-use crate::config::text::{AbsolutePath, StoreAddress, Text};
+use crate::config::text::{AbsolutePath, HeaderName, StoreAddress, Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The region that this balancer serves.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -12,12 +13,21 @@ pub(in super::super) struct Region {
     /// Its name: pools, chains and boosts of the store are those of this region.
     #[schemars(extend("format" = "name"))]
     pub(in super::super) name: String,
+    /// The header of a request that names its region, where this balancer serves several. One that names none of the store's
+    /// regions is as if it were not there.
+    pub(in super::super) header: Option<Text<HeaderName>>,
+    /// Networks of clients with the region of their requests, such as `"10.1.0.0/16" = "jp"`; the longest counts, and the
+    /// header goes before it. Others are of this balancer's region.
+    #[schemars(extend("propertyNames" = { "format": "network" }))]
+    pub(in super::super) clients: BTreeMap<String, String>,
 }
 
 impl Default for Region {
     fn default() -> Self {
         Self {
             name: "default".to_owned(),
+            header: None,
+            clients: BTreeMap::new(),
         }
     }
 }
@@ -41,6 +51,8 @@ pub(in super::super) struct Store {
     pub(in super::super) password_file: Option<Text<AbsolutePath>>,
     /// The folder where the last good table is kept, to start with when the store is away. Read at start only.
     pub(in super::super) last_good: Option<Text<AbsolutePath>>,
+    /// Headers that settings of the store may become, by routes of files and of the store. Empty: none.
+    pub(in super::super) headers: Vec<Text<HeaderName>>,
     /// Networks that backends of the store may be in. Empty: all.
     pub(in super::super) backend_networks: NetworkList,
 }
@@ -54,6 +66,7 @@ impl Default for Store {
             user: None,
             password_file: None,
             last_good: None,
+            headers: Vec::new(),
             backend_networks: Vec::new(),
         }
     }

@@ -313,3 +313,85 @@ fn an_object_that_could_not_come_into_force_is_told_before_it_is_written() {
     );
     assert_eq!(judge(&table(1, &[KPOP, ONE, JPOP, CHAIN], None), "kr"), []);
 }
+
+/// A chain of each region, a pool that one of them lacks, and a pool of the file, which is of none.
+#[test]
+fn a_route_goes_to_the_pools_of_the_requests_region_and_never_to_anothers() {
+    let file = FILE.replace("name = \"kr\"", "name = \"kr\"\nheader = \"x-region\"")
+        + "fallback = [\"sorry\"]\n\n[[route]]\nprefix = \"/own\"\npool = \"kpop\"\n\n[pool.sorry]\nbackends = [\"10.0.0.7:80\"]\n";
+    let objects = [
+        KPOP,
+        ONE,
+        JPOP,
+        CHAIN,
+        ("chains/jp/trending", r#"{"schema": 1, "pools": ["jpop"]}"#),
+        ("pools/sg/pop", r#"{"schema": 1}"#),
+    ];
+    let merged = good(&file, &objects);
+    assert_eq!(rejected(&merged), [""; 0]);
+    let names: Vec<_> = merged
+        .snapshot
+        .regions
+        .names()
+        .iter()
+        .map(|it| &**it)
+        .collect();
+    assert_eq!(names, ["jp", "sg"]);
+    let asked = |route: usize, region: usize| -> Vec<String> {
+        let split = merged.snapshot.routes.routes()[route].split(region);
+        let pools = split.iter().flat_map(|split| {
+            let first = split.pools.iter().map(|(pool, _)| pool);
+            first.chain(&split.fallback)
+        });
+        pools.map(|pool| pool.name.to_string()).collect()
+    };
+    assert_eq!(asked(0, 0), ["kpop", "jp/jpop", "sorry"]);
+    assert_eq!(asked(0, 1), ["jp/jpop", "sorry"]);
+    assert_eq!(asked(0, 2), [""; 0], "no chain and no pool of that name");
+    assert_eq!(asked(1, 0), ["kpop"]);
+    assert_eq!(asked(1, 1), [""; 0], "Seoul's pool is not Tokyo's");
+}
+
+#[test]
+fn settings_become_only_headers_that_the_file_allows() {
+    let file = FILE.replace("[store]", "[store]\nheaders = [\"X-Tokenizer\", \"host\"]");
+    let ko = ("settings/ko", r#"{"schema": 1, "tokenizer": "mecab"}"#);
+    let route = |headers: &str| {
+        let text =
+            format!(r#"{{"schema": 1, "prefix": "/s", "pool": "kpop", "settings": {headers}}}"#);
+        let objects = [KPOP, ONE, JPOP, CHAIN, ko, ("routes/a", text.as_str())];
+        good(&file, &objects)
+    };
+    let merged = route(r#"{"x-tokenizer": "tokenizer"}"#);
+    assert_eq!(rejected(&merged), [""; 0]);
+    let varying = merged.snapshot.routes.routes()[1]
+        .varying
+        .as_ref()
+        .expect("it varies");
+    let settings = varying.settings.as_ref().expect("it has settings");
+    let of = |language: &str| settings.of(Some(language.as_bytes()));
+    assert_eq!(
+        of("ko-KR").set,
+        [("x-tokenizer".to_owned(), "mecab".to_owned())]
+    );
+    assert_eq!(
+        of("ko-KR").remove,
+        ["x-tokenizer"],
+        "what a client claims goes"
+    );
+    assert!(of("fr").set.is_empty() && of("fr").remove == ["x-tokenizer"]);
+    for (headers, told) in [
+        (
+            r#"{"x-other": "tokenizer"}"#,
+            "none of `headers` in the file's `[store]`",
+        ),
+        (r#"{"Host": "tokenizer"}"#, "says where the request goes"),
+        (r#"{"x tokenizer": "tokenizer"}"#, "header"),
+    ] {
+        let said = rejected(&route(headers));
+        assert!(
+            said.len() == 1 && said[0].contains(told),
+            "{headers}: {said:?}"
+        );
+    }
+}

@@ -9,10 +9,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Table = BTreeMap<String, Entry>;
 
-/// What the name of a pool is multiplied by in splits, by the pool's name.
-pub(in super::super) type Factors = BTreeMap<String, f64>;
+/// What the store's objects say that no key of a file does.
+#[derive(Debug, Default)]
+pub(in super::super) struct Stored {
+    /// What weights are multiplied by in splits, by the pool's name.
+    pub(in super::super) factors: BTreeMap<String, f64>,
+    /// The regions of the table, where requests may be of any.
+    pub(in super::super) regions: BTreeSet<String>,
+    /// Pools that are the store's, by their names here.
+    pub(in super::super) pools: BTreeSet<String>,
+    /// Chains that are.
+    pub(in super::super) chains: BTreeSet<String>,
+    /// Settings by their language's tag, in lower case.
+    pub(in super::super) settings: BTreeMap<String, BTreeMap<String, String>>,
+}
 
-/// What a pool of the store is called in the configuration of a balancer of region `own`: pools of other regions have
+/// What a pool or a chain of the store is called in the configuration of a balancer of region `own`: pools of other regions have
 /// theirs before their name.
 fn pool_name(own: &str, region: &Name, pool: &Name) -> String {
     match region.as_str() == own {
@@ -33,6 +45,12 @@ fn region(table: &Table) -> String {
     }
 }
 
+/// Whether requests may be of other regions than the balancer's own.
+fn serves_all(table: &Table) -> bool {
+    let has = |key: &str| named(table, "region").is_some_and(|region| region.contains_key(key));
+    has("header") || has("clients")
+}
+
 /// An object with its place among the sources.
 #[derive(Clone, Copy)]
 struct Here<'a> {
@@ -42,7 +60,7 @@ struct Here<'a> {
 }
 
 /// Puts the store's objects among `sources` into `table`, those that count in its region; gives what pools are boosted by.
-pub(super) fn graft(table: &mut Table, sources: &[Source], found: &mut Vec<Diagnostic>) -> Factors {
+pub(super) fn graft(table: &mut Table, sources: &[Source], found: &mut Vec<Diagnostic>) -> Stored {
     let objects: Vec<_> = sources
         .iter()
         .enumerate()
@@ -55,16 +73,18 @@ pub(super) fn graft(table: &mut Table, sources: &[Source], found: &mut Vec<Diagn
         })
         .collect();
     if objects.is_empty() {
-        return Factors::new();
+        return Stored::default();
     }
     let own = region(table);
+    let serves_all = serves_all(table);
     let mut grafting = Grafting {
         wanted: wanted(&objects, &own),
         own,
         table,
         sources,
         found,
-        factors: Factors::new(),
+        serves_all,
+        stored: Stored::default(),
     };
     // Backends, chains and routes name pools.
     for here in &objects {
@@ -77,7 +97,7 @@ pub(super) fn graft(table: &mut Table, sources: &[Source], found: &mut Vec<Diagn
     for here in &objects {
         grafting.other(here);
     }
-    grafting.factors
+    grafting.stored
 }
 
 /// Pools of other regions that chains of this one name.
@@ -109,14 +129,16 @@ struct Grafting<'a> {
     table: &'a mut Table,
     sources: &'a [Source],
     found: &'a mut Vec<Diagnostic>,
-    factors: Factors,
+    serves_all: bool,
+    stored: Stored,
 }
 
 impl Grafting<'_> {
     /// The pool's name here, if it counts here.
     fn name(&self, region: &Name, pool: &Name) -> Option<String> {
         let name = pool_name(&self.own, region, pool);
-        (region.as_str() == self.own || self.wanted.contains(&name)).then_some(name)
+        let counts = self.serves_all || region.as_str() == self.own || self.wanted.contains(&name);
+        counts.then_some(name)
     }
 
     fn pool(&mut self, file: usize, (region, pool): (&Name, &Name), fields: &Map<String, Json>) {
@@ -124,6 +146,9 @@ impl Grafting<'_> {
             return;
         };
         let mut fields = node(file, fields);
+        if self.serves_all {
+            self.stored.regions.insert(region.to_string());
+        }
         if let Value::Table(fields) = &mut fields.value {
             fields.insert("backends".to_owned(), entry(list(file)));
         }
@@ -147,14 +172,18 @@ impl Grafting<'_> {
                 self.route(fields);
             }
             (Object::Chain { region, chain }, Document::Chain(document))
-                if region.as_str() == self.own =>
+                if self.serves_all || region.as_str() == self.own =>
             {
                 self.chain(file, (region, chain), document);
             }
             (Object::Boost { region, pool, .. }, Document::Boost(boost)) => {
                 if let Some(name) = self.name(region, pool) {
-                    *self.factors.entry(name).or_insert(1.0) *= boost.factor;
+                    *self.stored.factors.entry(name).or_insert(1.0) *= boost.factor;
                 }
+            }
+            (Object::Settings { language }, Document::Settings(settings)) => {
+                let tag = language.as_str().to_ascii_lowercase();
+                self.stored.settings.insert(tag, settings.values.clone());
             }
             _ => {}
         }
@@ -172,7 +201,8 @@ impl Grafting<'_> {
             has_refused: false,
         });
         let fields = BTreeMap::from([("pools".to_owned(), entry(at(file, links)))]);
-        self.put("chain", chain.to_string(), at(file, Value::Table(fields)));
+        let name = pool_name(&self.own, region, chain);
+        self.put("chain", name, at(file, Value::Table(fields)));
     }
 
     fn backend(&mut self, pool: &str, backend: Node) {
@@ -213,6 +243,11 @@ impl Grafting<'_> {
             return;
         };
         let Some(there) = table.get(&name) else {
+            let stored = match kind {
+                "pool" => &mut self.stored.pools,
+                _ => &mut self.stored.chains,
+            };
+            stored.insert(name.clone());
             table.insert(name, entry(node));
             return;
         };

@@ -2,7 +2,6 @@
 
 use super::cells::{ListenerCells, OpenConnection, PoolCells, RequestCells, Slots};
 use super::{Metrics, RequestKey};
-use crate::snapshot::route::Action;
 use crate::snapshot::{Pool, Snapshot};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
@@ -353,7 +352,7 @@ fn routes_of(snapshot: &Snapshot, pools: &[PoolPlace]) -> (Vec<RoutePlace>, usiz
             pools: Vec::new(),
         };
         next += 1;
-        if let Action::Forward(split) = &route.action {
+        for split in route.splits() {
             let chosen = split.pools.iter().map(|(pool, _)| pool);
             for pool in chosen.chain(&split.fallback) {
                 place.add(pool, pools, &mut next);

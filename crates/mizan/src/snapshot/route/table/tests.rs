@@ -57,6 +57,7 @@ fn get(host: &str, path: &str) -> Request {
 
 fn route(index: usize, path: PathMatch) -> Route {
     Route {
+        varying: None,
         name: format!("route[{index}]").into(),
         index,
         listeners: Vec::new(),
