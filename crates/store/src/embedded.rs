@@ -2,7 +2,8 @@
 //!
 //! All that is held is in memory, the present and the past. One thread changes it: it writes a group of transactions to
 //! SQLite (write-ahead log, `synchronous=FULL`), and what was written is seen, said to watches and acknowledged only then.
-//! After a fault of the disk nothing is written any more: what a failed `fsync` has left is not known before a restart.
+//! After a fault of the disk nothing is written any more: what a failed `fsync` has left is not known before a restart. A
+//! disk that is full is no such fault: what finds no room is refused, and taken again once there is room.
 //!
 //! In the folder lie `store.db` and its log `store.db-wal`; `head`, which says what was acknowledged last, so that a
 //! database that was cut or put back is noticed; and `lock`, which the process that has the store holds. A damaged store is
@@ -32,7 +33,7 @@ use disk::Disk;
 use history::History;
 use rows::Contents;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -82,6 +83,8 @@ struct Shared {
     moved: watch::Receiver<Revision>,
     /// How the disk failed.
     fault: OnceLock<String>,
+    /// Why the disk takes nothing for now: it has no room.
+    full: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -101,6 +104,23 @@ impl Shared {
     fn set_fault(&self, what: &str) {
         // The first is what matters.
         let _ = self.fault.set(what.to_owned());
+    }
+
+    fn set_full(&self, what: Option<String>) {
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// What users should know of the disk.
+    fn warnings(&self) -> Vec<String> {
+        if let Some(what) = self.fault() {
+            let text = format!("The disk failed, and nothing is written until a restart: {what}.");
+            return vec![text];
+        }
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let warn = |what: &String| {
+            format!("The disk has no room, and nothing is written until it has: {what}.")
+        };
+        full.iter().map(warn).collect()
     }
 }
 
@@ -123,6 +143,7 @@ impl Embedded {
             history: RwLock::new(history),
             moved: receiver,
             fault: OnceLock::new(),
+            full: Mutex::new(None),
         });
         let (requests, receiver) = mpsc::channel(WAITING_MAX);
         let writer = Writer {
@@ -131,6 +152,7 @@ impl Embedded {
             moved,
             requests: receiver,
             is_full: false,
+            held_up: None,
         };
         let no_thread = |error: std::io::Error| {
             Error::Unavailable(format!("cannot start the store's writer: {error}"))
@@ -189,17 +211,11 @@ impl Drop for Embedded {
 
 impl Store for Embedded {
     fn identity(&self) -> Answer<'_, Identity> {
-        let fault = self.fault();
         let identity = Identity {
             id: self.shared.id,
             revision: self.shared.history().revision,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            warnings: fault
-                .map(|what| {
-                    format!("The disk failed, and nothing is written until a restart: {what}.")
-                })
-                .into_iter()
-                .collect(),
+            warnings: self.shared.warnings(),
         };
         Box::pin(std::future::ready(Ok(identity)))
     }

@@ -6,6 +6,8 @@ mod crash;
 mod damage;
 #[path = "embedded/fan_out.rs"]
 mod fan_out;
+#[path = "embedded/full.rs"]
+mod full;
 #[path = "embedded/restart.rs"]
 mod restart;
 #[path = "embedded/support.rs"]

@@ -41,10 +41,10 @@ impl Directory {
             Err(TryLockError::WouldBlock) => return Err(held(path, &mut file)),
             Err(TryLockError::Error(error)) => return Err(cannot("lock", &lock, &error)),
         }
-        let written = file
+        // It tells others whom to ask, and no more: a full disk, which has no room for it, can still be read.
+        let _ = file
             .set_len(0)
             .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-        written.map_err(|error| cannot("write", &lock, &error))?;
         Ok(Self {
             path: path.to_owned(),
             lock: file,

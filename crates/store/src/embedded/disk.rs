@@ -6,7 +6,7 @@ use super::history::{Changes, Term};
 use super::rows::{Change, Contents, Meta, Span};
 use crate::{Error, Event, LeaseId, Revision};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Statement};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Statement, ffi};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -226,24 +226,37 @@ impl Disk {
         let _ = self.directory.set_head(head);
     }
 
-    /// Writes the log back to the database if it has grown enough.
-    pub(super) fn checkpoint_if_due(&mut self) -> Result<(), String> {
+    /// Writes the log back to the database if it has grown enough. Where that fails it stays due.
+    ///
+    /// # Errors
+    /// [`Unwritten::Full`] if the database found no room to grow. The log has all that it had, each change of it forced to
+    /// the disk long ago, and the next time all of it is written back from its beginning: nothing is lost, and nothing in
+    /// doubt. A failed `fsync` is [`Unwritten::Broken`]: what it has left is not known.
+    pub(super) fn checkpoint_if_due(&mut self) -> Result<(), Unwritten> {
         if self.logged < CHECKPOINT_BYTES {
             return Ok(());
         }
-        self.logged = 0;
-        self.checkpoint("PASSIVE")
+        let written = self.checkpoint("PASSIVE").map_err(|error| {
+            let what = error.to_string();
+            match error.sqlite_error().map(|error| error.extended_code) {
+                Some(ffi::SQLITE_FULL | ffi::SQLITE_IOERR_WRITE) => Unwritten::Full(what),
+                _ => Unwritten::Broken(what),
+            }
+        });
+        if written.is_ok() {
+            self.logged = 0;
+        }
+        written
     }
 
     /// Writes the whole log back and empties it: a store that is closed in order is one file.
-    pub(super) fn close(self) -> Result<(), String> {
+    pub(super) fn close(self) -> rusqlite::Result<()> {
         self.checkpoint("TRUNCATE")
     }
 
-    fn checkpoint(&self, mode: &str) -> Result<(), String> {
+    fn checkpoint(&self, mode: &str) -> rusqlite::Result<()> {
         let pragma = format!("PRAGMA wal_checkpoint({mode})");
-        let done = self.connection.query_row(&pragma, (), |_| Ok(()));
-        done.map_err(|error| error.to_string())
+        self.connection.query_row(&pragma, (), |_| Ok(()))
     }
 }
 

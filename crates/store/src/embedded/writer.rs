@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 const GROUP_MAX: usize = 1_024;
 /// A group that has so many bytes of values takes no more requests.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// How long it waits with what is due while the disk is full.
+/// How long it waits with what is due while the disk is full, and how often it looks whether there is room.
 const FULL_WAIT: Duration = Duration::from_secs(1);
 /// Longer than anything waits for.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -62,13 +62,16 @@ pub(super) struct Writer {
     pub(super) requests: mpsc::Receiver<Request>,
     /// The disk was full the last time.
     pub(super) is_full: bool,
+    /// The log could not be written back to the database for want of room: why, and when that is tried again. Until it is
+    /// done nothing more goes into the log, which would grow without bounds.
+    pub(super) held_up: Option<(String, Duration)>,
 }
 
 impl Writer {
     /// Works until nobody can ask any more.
     pub(super) async fn run(mut self) {
         loop {
-            let wait = self.until_next_end();
+            let wait = self.until_next_due();
             let first = match tokio::time::timeout(wait, self.requests.recv()).await {
                 Ok(None) => break,
                 Ok(first) => first,
@@ -91,16 +94,20 @@ impl Writer {
         }
     }
 
-    /// How long until a lease ends by itself.
-    fn until_next_end(&self) -> Duration {
+    /// How long until something is due by itself: a lease's end, or another look whether a full disk has room.
+    fn until_next_due(&self) -> Duration {
         if self.shared.fault().is_some() {
             return FOREVER;
+        }
+        let now = self.shared.clock.monotonic();
+        if let Some((_, again)) = &self.held_up {
+            return again.saturating_sub(now);
         }
         let history = self.shared.history();
         let Some(next) = history.leases().map(|(_, term)| term.until).min() else {
             return FOREVER;
         };
-        let wait = next.saturating_sub(self.shared.clock.monotonic());
+        let wait = next.saturating_sub(now);
         if self.is_full {
             wait.max(FULL_WAIT)
         } else {
@@ -109,6 +116,9 @@ impl Writer {
     }
 
     fn serve(&mut self, requests: Vec<Request>) {
+        if self.held_up.is_some() {
+            self.write_back();
+        }
         let mut group = Vec::new();
         for request in requests {
             match request {
@@ -122,16 +132,42 @@ impl Writer {
         }
         self.write(group);
         self.forget_excess();
-        if let Err(what) = self.disk.checkpoint_if_due() {
-            self.shared.set_fault(&what);
+        self.write_back();
+    }
+
+    /// Writes the log back to the database if that is due, and was not in vain a moment ago.
+    fn write_back(&mut self) {
+        let now = self.shared.clock.monotonic();
+        if self.shared.fault().is_some()
+            || self.held_up.as_ref().is_some_and(|(_, again)| now < *again)
+        {
+            return;
         }
+        match self.disk.checkpoint_if_due() {
+            Ok(()) => self.held_up = None,
+            Err(Unwritten::Full(what)) => self.held_up = Some((what, now + FULL_WAIT)),
+            Err(Unwritten::Broken(what)) => self.shared.set_fault(&what),
+        }
+        let full = self.held_up.as_ref().map(|(what, _)| what.clone());
+        self.shared.set_full(full);
+    }
+
+    /// Why nothing can be written now, if it is known before it is tried.
+    fn refusal(&self) -> Option<Error> {
+        if let Some(what) = self.shared.fault() {
+            return Some(refused(what));
+        }
+        self.held_up.as_ref().map(|(what, _)| full(what))
     }
 
     /// Does `requests` and what is due by itself, all in one transaction of SQLite, and answers.
     fn write(&mut self, requests: Vec<Request>) {
-        let mut failed = self.shared.fault().map(refused);
+        let mut failed = self.refusal();
         let mut answers = Vec::new();
-        if failed.is_none() {
+        if let Some(error) = &failed {
+            let refuse = |request| stage_nothing(request, error);
+            answers.extend(requests.into_iter().map(refuse));
+        } else {
             let shared = self.shared.clone();
             let history = shared.history();
             let mut staged = Staged::over(&history, shared.clock.monotonic());
@@ -151,9 +187,6 @@ impl Writer {
                     Err(unwritten) => failed = Some(self.unwritten(unwritten)),
                 }
             }
-        } else {
-            let refuse = |request| self.stage_nothing(request);
-            answers.extend(requests.into_iter().map(refuse));
         }
         for answer in answers {
             answer(failed.as_ref());
@@ -179,19 +212,9 @@ impl Writer {
         }
     }
 
-    /// For requests that come after the disk has failed.
-    fn stage_nothing(&self, request: Request) -> Held {
-        let error = refused(self.shared.fault().unwrap_or_default());
-        match request {
-            Request::Commit(_, reply) => hold(reply, Err(error)),
-            Request::Grant(_, reply) | Request::KeepAlive(_, reply) => hold(reply, Err(error)),
-            Request::Revoke(_, reply) | Request::Compact(_, reply) => hold(reply, Err(error)),
-        }
-    }
-
     fn compact(&mut self, at: Revision) -> Result<(), Error> {
-        if let Some(what) = self.shared.fault() {
-            return Err(refused(what));
+        if let Some(error) = self.refusal() {
+            return Err(error);
         }
         let shared = self.shared.clone();
         let history = shared.history();
@@ -237,7 +260,7 @@ impl Writer {
         match unwritten {
             Unwritten::Full(what) => {
                 self.is_full = true;
-                Error::Full(format!("{what}: make room on the disk"))
+                full(&what)
             }
             Unwritten::Broken(what) => {
                 self.shared.set_fault(&what);
@@ -245,6 +268,23 @@ impl Writer {
             }
         }
     }
+}
+
+/// For a request that comes while nothing can be written.
+fn stage_nothing(request: Request, error: &Error) -> Held {
+    let error = error.clone();
+    match request {
+        Request::Commit(_, reply) => hold(reply, Err(error)),
+        Request::Grant(_, reply) | Request::KeepAlive(_, reply) => hold(reply, Err(error)),
+        Request::Revoke(_, reply) | Request::Compact(_, reply) => hold(reply, Err(error)),
+    }
+}
+
+/// What is said to those who ask while the disk has no room.
+fn full(what: &str) -> Error {
+    Error::Full(format!(
+        "{what}: make room on the disk; what is there already can be read"
+    ))
 }
 
 /// What is said to those who ask after the disk has failed.
