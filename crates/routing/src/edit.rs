@@ -7,7 +7,7 @@
 
 use crate::document::Document;
 use crate::key::{KeyError, Object};
-use crate::table::{Limit, Rejected, Stored, Table};
+use crate::table::{Limit, Rejected, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -92,24 +92,10 @@ pub fn check(table: &Table, changes: &[Change], force: bool) -> Result<Table, Ed
             return Err(EditError::Twice(change.object.clone()));
         }
     }
-    let revision = table.revision() + 1;
-    let mut texts: BTreeMap<String, (&[u8], u64)> = table
-        .objects()
-        .map(|(object, held)| (object.to_string(), (&*held.json, held.modified)))
-        .collect();
-    for change in changes {
-        let key = change.object.to_string();
-        match &change.document {
-            Some(document) => texts.insert(key, (document, revision)),
-            None => texts.remove(&key),
-        };
-    }
-    let stored = texts.iter().map(|(key, (value, modified))| Stored {
-        key: key.as_bytes(),
-        value,
-        modified: *modified,
-    });
-    let after = Table::build(revision, stored, None)?;
+    let documents = changes
+        .iter()
+        .map(|change| (&change.object, change.document.as_deref()));
+    let after = table.with(table.revision() + 1, documents)?;
     let known: HashSet<_> = table.rejected().iter().map(Rejected::fault).collect();
     let touched: HashSet<_> = wanted.keys().map(ToString::to_string).collect();
     let is_new =
@@ -159,7 +145,7 @@ pub fn record(
 }
 
 /// The changes that take `record` back, for a table that stands as the record left it. Where it does not any more, the keys'
-/// revisions will tell: `seen` has those of `table`, and who rolls back is shown the difference.
+/// revisions will tell: `seen` has those that stand in the store, and who rolls back is shown the difference.
 ///
 /// # Errors
 /// A key of the record that names no object here: half of an edit is not taken back.
@@ -169,7 +155,7 @@ pub fn undo(table: &Table, record: &Record) -> Result<Vec<Change>, KeyError> {
         .iter()
         .map(|changed| {
             let object: Object = changed.key.parse()?;
-            let seen = table.held(&object).map_or(0, |held| held.modified);
+            let seen = table.stored_at(&object);
             Ok(Change {
                 object,
                 document: changed
@@ -182,12 +168,15 @@ pub fn undo(table: &Table, record: &Record) -> Result<Vec<Change>, KeyError> {
         .collect()
 }
 
-/// Keys of `record` that do not stand as it left them.
+/// Keys of `record` that do not stand as it left them, also those of which the store has a later form that is no good.
 pub fn since(table: &Table, record: &Record) -> Vec<String> {
     let differs = |changed: &&Changed| {
         let Ok(object) = changed.key.parse::<Object>() else {
             return true;
         };
+        if table.is_bad(&object) {
+            return true;
+        }
         let now = table.held(&object);
         let now = now.and_then(|held| serde_json::from_slice::<Value>(&held.json).ok());
         now != changed.after

@@ -248,7 +248,7 @@ impl Object {
     }
 
     /// The bytes of its key.
-    fn bytes(&self) -> impl Iterator<Item = u8> {
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = u8> {
         let (kind, parts) = self.parts();
         let parts = parts.into_iter().flatten();
         kind.bytes()

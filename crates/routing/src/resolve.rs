@@ -14,7 +14,8 @@ pub struct Resolution {
     pub passed: Vec<String>,
     /// The settings of the request's language.
     pub settings: BTreeMap<String, String>,
-    /// Which language's they are: `zh-Hant-TW` has those of `zh-Hant` where it has none of its own. `None`: of no language.
+    /// Which language's they are, as their key has it: `zh-hant-tw` has those of `zh-Hant` where it has none of its own.
+    /// `None`: of no language.
     pub language: Option<Name>,
 }
 
@@ -31,15 +32,20 @@ pub struct Candidate {
     pub reason: String,
 }
 
-/// The settings of `language`, or of the longest of its beginnings that has some (RFC 4647 §3.4, lookup).
-fn settings<'t>(table: &'t Table, language: &Name) -> Option<(Name, &'t crate::Settings)> {
-    let mut tag = language.as_str();
+/// The settings of `language`, or of the longest of its beginnings that has some (RFC 4647, section 3.4: lookup). Upper and
+/// lower case are one.
+fn settings<'t>(table: &'t Table, language: &Name) -> Option<(&'t Name, &'t crate::Settings)> {
+    let language = language.as_str().to_ascii_lowercase();
+    let mut tag = &language[..];
     loop {
-        let name: Name = tag.parse().ok()?;
-        if let Some(settings) = table.settings(&name) {
-            return Some((name, settings));
+        if let Some(found) = table.settings_of(tag) {
+            return Some(found);
         }
         tag = &tag[..tag.rfind('-')?];
+        // A letter alone only says of what kind the next part is.
+        if tag.len() >= 2 && tag.as_bytes()[tag.len() - 2] == b'-' {
+            tag = &tag[..tag.len() - 2];
+        }
     }
 }
 
@@ -59,7 +65,7 @@ pub fn resolve(
     };
     if let Some((tag, found)) = language.and_then(|language| settings(table, language)) {
         resolution.settings.clone_from(&found.values);
-        resolution.language = Some(tag);
+        resolution.language = Some(tag.clone());
     }
     let links = match table.chain(region, service) {
         Some(chain) => chain.links.iter(),
@@ -198,5 +204,34 @@ mod tests {
         assert_eq!(tokenizer("zh-Hant-TW").as_deref(), Some("ckip"));
         assert_eq!(tokenizer("zh-Hans").as_deref(), Some("jieba"));
         assert_eq!(tokenizer("ko"), None);
+    }
+
+    /// Browsers and libraries write tags as they like: `zh-hant-tw` had the settings of nobody.
+    #[test]
+    fn upper_and_lower_case_are_one_language() {
+        for asked in ["zh-Hant-TW", "zh-hant-tw", "ZH-HANT", "zH-hAnT-x-a"] {
+            let found = of("kr", Some(asked), "trending");
+            let language = found.language.as_ref().map(Name::as_str);
+            assert_eq!(language, Some("zh-Hant"), "{asked}");
+            assert_eq!(found.settings["tokenizer"], "ckip", "{asked}");
+            assert_eq!(table().settings(&name("ZH")), table().settings(&name("zh")));
+        }
+    }
+
+    /// `zh-x` names no language: RFC 4647 takes the letter away with what followed it.
+    #[test]
+    fn a_letter_alone_is_not_looked_up() {
+        let documents = [
+            ("settings/zh", r#"{"schema": 1, "tokenizer": "jieba"}"#),
+            ("settings/zh-x", r#"{"schema": 1, "tokenizer": "none"}"#),
+        ];
+        let stored = documents.iter().map(|(key, value)| Stored {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+            modified: 1,
+        });
+        let table = Table::build(1, stored, None).expect("it passes no limit");
+        let (tag, _) = settings(&table, &name("zh-x-private")).expect("there are some");
+        assert_eq!(tag.as_str(), "zh");
     }
 }

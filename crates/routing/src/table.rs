@@ -7,6 +7,7 @@
 use crate::document::{Boost, Chain, Document, FACTOR, Settings};
 use crate::key::{Name, Object};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,8 +23,22 @@ pub const BACKENDS_MAX: usize = 10_000;
 pub struct Table {
     revision: u64,
     objects: BTreeMap<Object, Arc<Held>>,
+    /// What stands in the store and says nothing that can be used, by its key.
+    bad: BTreeMap<Box<[u8]>, Bad>,
+    /// By their tags in lower case, the settings that are found under them.
+    languages: BTreeMap<String, Object>,
     rejected: Vec<Rejected>,
     digest: u64,
+}
+
+/// What stands in the store and says nothing that can be used.
+#[derive(Clone, Debug)]
+struct Bad {
+    why: Rejected,
+    /// The revision that it was put at.
+    modified: u64,
+    /// Of its key and its value.
+    bytes: usize,
 }
 
 /// An object in force.
@@ -33,7 +48,7 @@ pub struct Held {
     pub document: Document,
     /// Its text in the store.
     pub json: Box<[u8]>,
-    /// The revision that it was put at.
+    /// The revision that it was put at. What stands in the store may be of another: see [`Table::stored_at`].
     pub modified: u64,
     /// A later one stands in the store, and is no good.
     pub is_pinned: bool,
@@ -118,30 +133,73 @@ impl Table {
             revision,
             ..Self::default()
         };
-        let mut bytes = 0;
-        let mut count = 0;
         for stored in stored {
-            count += 1;
-            bytes += stored.key.len() + stored.value.len();
             table.take(&stored, previous);
         }
-        if count > OBJECTS_MAX {
-            return Err(Limit::Objects(count));
+        table.finish()
+    }
+
+    /// The table that `changes` make of this one, at `revision`: what they do not touch is held as it is. Of a key it is the
+    /// last that counts.
+    ///
+    /// # Errors
+    /// A limit that it passes.
+    pub(crate) fn with<'a>(
+        &self,
+        revision: u64,
+        changes: impl IntoIterator<Item = (&'a Object, Option<&'a [u8]>)>,
+    ) -> Result<Self, Limit> {
+        let mut table = Self {
+            revision,
+            objects: self.objects.clone(),
+            bad: self.bad.clone(),
+            ..Self::default()
+        };
+        for (object, document) in changes {
+            let key = object.to_string();
+            table.objects.remove(object);
+            table.bad.remove(key.as_bytes());
+            if let Some(value) = document {
+                let stored = Stored {
+                    key: key.as_bytes(),
+                    value,
+                    modified: revision,
+                };
+                table.take(&stored, None);
+            }
         }
+        table.finish()
+    }
+
+    /// Looks at all that was taken together.
+    fn finish(mut self) -> Result<Self, Limit> {
+        let bad = self.bad.values();
+        let held = self.objects.iter().filter(|(_, held)| !held.is_pinned);
+        let sizes: Vec<usize> = held
+            .map(|(object, held)| object.bytes().count() + held.json.len())
+            .chain(bad.map(|bad| bad.bytes))
+            .collect();
+        if sizes.len() > OBJECTS_MAX {
+            return Err(Limit::Objects(sizes.len()));
+        }
+        let bytes = sizes.into_iter().sum();
         if bytes > BYTES_MAX {
             return Err(Limit::Bytes(bytes));
         }
-        table.check_backends()?;
-        table.rejected.extend(table.dangling());
-        table.digest = table.sum();
-        Ok(table)
+        self.check_backends()?;
+        self.rejected = self.bad.values().map(|bad| bad.why.clone()).collect();
+        let twice = self.index_languages();
+        self.rejected.extend(twice);
+        self.rejected.extend(self.dangling());
+        self.digest = self.sum();
+        Ok(self)
     }
 
     fn take(&mut self, stored: &Stored<'_>, previous: Option<&Self>) {
         let text = String::from_utf8_lossy(stored.key);
         let object: Object = match text.parse() {
             Ok(object) => object,
-            Err(error) => return self.reject(text, error, false),
+            Err(error) => return self.reject(stored, &error, false),
         };
         let before = previous.and_then(|previous| previous.objects.get(&object));
         let is_known = |held: &&Arc<Held>| {
@@ -162,7 +220,7 @@ impl Table {
                 self.objects.insert(object, Arc::new(held));
             }
             Err(error) => {
-                self.reject(text, error, before.is_some());
+                self.reject(stored, &error, before.is_some());
                 if let Some(held) = before {
                     self.pin(object, held);
                 }
@@ -178,13 +236,44 @@ impl Table {
         self.objects.insert(object, Arc::new(held));
     }
 
-    fn reject(&mut self, key: impl Into<String>, reason: impl fmt::Display, is_kept: bool) {
-        self.rejected.push(Rejected {
-            key: key.into(),
-            reason: reason.to_string(),
-            hint: None,
-            is_kept,
-        });
+    fn reject(&mut self, stored: &Stored<'_>, reason: &dyn fmt::Display, is_kept: bool) {
+        let bad = Bad {
+            why: Rejected {
+                key: String::from_utf8_lossy(stored.key).into_owned(),
+                reason: reason.to_string(),
+                hint: None,
+                is_kept,
+            },
+            modified: stored.modified,
+            bytes: stored.key.len() + stored.value.len(),
+        };
+        self.bad.insert(stored.key.into(), bad);
+    }
+
+    /// Finds settings by their tags, whose case says nothing (RFC 5646, section 2.1.1). Those that name a language which
+    /// others name already, the first in the order of the keys, are passed over.
+    fn index_languages(&mut self) -> Vec<Rejected> {
+        let mut twice = Vec::new();
+        for object in self.objects.keys() {
+            let Object::Settings { language } = object else {
+                continue;
+            };
+            match self.languages.entry(language.as_str().to_ascii_lowercase()) {
+                Entry::Vacant(place) => {
+                    place.insert(object.clone());
+                }
+                Entry::Occupied(first) => twice.push(Rejected {
+                    key: object.to_string(),
+                    reason: format!(
+                        "`{}` names the same language: upper and lower case are one",
+                        first.get()
+                    ),
+                    hint: Some("delete one of them".to_owned()),
+                    is_kept: false,
+                }),
+            }
+        }
+        twice
     }
 
     fn check_backends(&self) -> Result<(), Limit> {
@@ -318,6 +407,19 @@ impl Table {
         self.objects.get(object).map(|held| &**held)
     }
 
+    /// The revision of what stands in the store under an object's key, whether it can be used or not; 0: nothing stands there.
+    /// It is what a change of the object has to compare with.
+    pub fn stored_at(&self, object: &Object) -> u64 {
+        let bad = self.bad.get(object.to_string().as_bytes());
+        let held = || self.held(object).map_or(0, |held| held.modified);
+        bad.map_or_else(held, |bad| bad.modified)
+    }
+
+    /// Whether what stands in the store under an object's key says nothing that can be used.
+    pub(crate) fn is_bad(&self, object: &Object) -> bool {
+        self.bad.contains_key(object.to_string().as_bytes())
+    }
+
     /// How many objects are in force.
     pub fn len(&self) -> usize {
         self.objects.len()
@@ -360,12 +462,19 @@ impl Table {
         }
     }
 
-    /// Settings by their language's tag.
+    /// Settings by their language's tag, in upper or lower case.
     pub fn settings(&self, language: &Name) -> Option<&Settings> {
-        let language = language.clone();
-        let held = self.held(&Object::Settings { language });
-        match held.map(|held| &held.document) {
-            Some(Document::Settings(settings)) => Some(settings),
+        self.settings_of(&language.as_str().to_ascii_lowercase())
+            .map(|(_, settings)| settings)
+    }
+
+    /// Settings by their language's tag in lower case, with the tag as it is written in their key.
+    pub(crate) fn settings_of(&self, tag: &str) -> Option<(&Name, &Settings)> {
+        let object = self.languages.get(tag)?;
+        match (object, self.held(object).map(|held| &held.document)) {
+            (Object::Settings { language }, Some(Document::Settings(settings))) => {
+                Some((language, settings))
+            }
             _ => None,
         }
     }

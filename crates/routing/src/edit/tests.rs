@@ -1,4 +1,5 @@
 use super::*;
+use crate::table::{OBJECTS_MAX, Stored};
 use serde_json::json;
 
 fn table(documents: &[(&str, &str)]) -> Table {
@@ -157,6 +158,95 @@ fn a_record_can_be_taken_back_and_says_what_changed_since() {
         serde_json::from_str::<Record>(&text).expect("it is read"),
         record
     );
+}
+
+/// A newer form that was rejected stands in the store all the same: a roll-back that compared with the form in force, or with
+/// nothing, was told of a conflict for ever.
+#[test]
+fn what_is_rolled_back_is_compared_with_what_stands_in_the_store() {
+    let before = korea();
+    let changes = [
+        put("pools/kr/kpop", r#"{"schema": 1, "policy": "random"}"#),
+        put("pools/kr/rock", POOL),
+    ];
+    let words = ("e1".to_owned(), "ana".to_owned(), "try".to_owned(), 9);
+    let record = record(&before, &changes, words);
+    let after = check(&before, &changes, false).expect("it may be made");
+    let stored = [
+        ("chains/kr/t", r#"{"schema": 1, "pools": ["kpop"]}"#, 4),
+        ("pools/jp/jpop", POOL, 4),
+        ("pools/kr/kpop", "{", 8),
+        ("pools/kr/rock", "[]", 9),
+    ];
+    let stored = stored.map(|(key, value, modified)| Stored {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+        modified,
+    });
+    let seen = |table: &Table| -> Vec<Option<u64>> {
+        let changes = undo(table, &record).expect("its keys are sound");
+        changes.iter().map(|change| change.seen).collect()
+    };
+    assert_eq!(seen(&after), [Some(5), Some(5)]);
+    // One that has held the good forms before, and one that has just started.
+    for previous in [Some(&after), None] {
+        let now = Table::build(9, stored, previous).expect("it passes no limit");
+        assert_eq!(seen(&now), [Some(8), Some(9)]);
+        assert_eq!(since(&now, &record), ["pools/kr/kpop", "pools/kr/rock"]);
+        let undone = undo(&now, &record).expect("its keys are sound");
+        let undone = check(&now, &undone, false).expect("it can be taken back");
+        assert_eq!(undone.rejected(), []);
+        assert_eq!(
+            undone.stored_at(&"pools/kr/rock".parse().expect("a key")),
+            0
+        );
+    }
+}
+
+/// Each edit of a table of 20,000 objects read all of them again.
+#[test]
+fn an_edit_reads_what_it_changes_and_nothing_else() {
+    let before = korea();
+    let after = check(&before, &[put("pools/kr/rock", POOL)], false).expect("it may be made");
+    for (object, held) in before.shared() {
+        let (_, same) = after
+            .shared()
+            .find(|(other, _)| *other == object)
+            .expect("it is held");
+        assert!(std::sync::Arc::ptr_eq(held, same), "{object}");
+    }
+    assert_eq!((after.len(), after.revision()), (4, 5));
+}
+
+/// What says nothing counts for the loader, too, which would refuse the table.
+#[test]
+fn what_says_nothing_counts_for_the_limits_of_an_edit() {
+    let keys: Vec<String> = (0..OBJECTS_MAX).map(|at| format!("routes/r{at}")).collect();
+    let stored = keys.iter().enumerate().map(|(at, key)| Stored {
+        key: key.as_bytes(),
+        value: if at == 0 { b"{" } else { POOL.as_bytes() },
+        modified: 4,
+    });
+    let full = Table::build(4, stored, None).expect("it passes no limit");
+    let said = refused(&full, &[put("routes/more", POOL)]);
+    assert!(said.starts_with("20001 objects are over"), "{said}");
+    let instead = [put("routes/r0", POOL)];
+    assert!(check(&full, &instead, false).is_ok());
+}
+
+#[test]
+fn a_second_object_for_the_same_language_is_refused() {
+    let settings = r#"{"schema": 1, "tokenizer": "ckip"}"#;
+    let one = table(&[("settings/zh-Hant", settings)]);
+    assert_eq!(
+        refused(&one, &[put("settings/zh-hant", settings)]),
+        "settings/zh-hant: `settings/zh-Hant` names the same language: upper and lower case are one; delete one of them"
+    );
+    let renamed = [
+        delete("settings/zh-Hant"),
+        put("settings/zh-hant", settings),
+    ];
+    assert!(check(&one, &renamed, true).is_ok());
 }
 
 #[test]
