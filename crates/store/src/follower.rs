@@ -18,6 +18,8 @@ use crate::{Change, Error, Identity, Listing, Query, Range, Revision, Store, Wat
 use bytes::Bytes;
 use futures_util::FutureExt;
 use memory::Difference;
+use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -352,41 +354,72 @@ impl<T: FnMut(Told)> Follower<T> {
             keys_only: true,
             ..Query::now(self.range.clone())
         };
-        let mut suspects: Vec<Difference> = Vec::new();
-        let mut check_at = Instant::now() + self.until_check();
+        let mut suspects = HashSet::new();
+        let mut wait = self.until_check();
+        loop {
+            self.hear(watch, tokio::time::sleep(wait)).await?;
+            let listing = self.hear(watch, store.list(keys.clone())).await??;
+            // What lies ready is on its way, and no suspect.
+            if let Some(change) = watch.next().now_or_never() {
+                self.take(watch, change)?;
+            }
+            suspects = self.compare(&listing, &suspects)?;
+            wait = match suspects.is_empty() {
+                true => self.until_check(),
+                false => self.settings.check_again,
+            };
+        }
+    }
+
+    /// Hears the watch until `other` is there: what that waits for comes first, or a watch that always has something to say
+    /// would keep it off for ever.
+    async fn hear<F: Future>(
+        &mut self,
+        watch: &mut dyn Watch,
+        other: F,
+    ) -> Result<F::Output, Ended> {
+        tokio::pin!(other);
         loop {
             tokio::select! {
                 biased;
-                change = watch.next() => {
-                    let mut has_changed = self.change(change?);
-                    // What lies ready goes along: a burst of edits is one table.
-                    for _ in 0..TOGETHER_MAX {
-                        let Some(change) = watch.next().now_or_never() else {
-                            break;
-                        };
-                        match change {
-                            Ok(change) => has_changed |= self.change(change),
-                            Err(error) => {
-                                self.view();
-                                return Err(error.into());
-                            }
-                        }
-                    }
-                    if has_changed {
-                        self.view();
-                    }
-                }
-                () = tokio::time::sleep_until(check_at) => {
-                    let listing = hear(watch, self, store.list(keys.clone())).await?;
-                    suspects = self.compare(&listing, suspects)?;
-                    let wait = match suspects.is_empty() {
-                        true => self.until_check(),
-                        false => self.settings.check_again,
-                    };
-                    check_at = Instant::now() + wait;
-                }
+                output = &mut other => return Ok(output),
+                change = watch.next() => self.take(watch, change)?,
             }
         }
+    }
+
+    /// Takes `change` and what lies ready behind it, and tells it: a burst of edits is one table. Also where the watch ends
+    /// with it, what was said before is known.
+    fn take(&mut self, watch: &mut dyn Watch, change: Result<Change, Error>) -> Result<(), Error> {
+        let (has_changed, heard) = self.burst(watch, change);
+        if has_changed {
+            self.view();
+        }
+        heard
+    }
+
+    /// Takes up to [`TOGETHER_MAX`] changes. Whether what is known has become another, and how the watch has ended if it has.
+    fn burst(
+        &mut self,
+        watch: &mut dyn Watch,
+        change: Result<Change, Error>,
+    ) -> (bool, Result<(), Error>) {
+        let mut has_changed = false;
+        let mut next = Some(change);
+        let mut taken = 0;
+        while let Some(change) = next {
+            match change {
+                Ok(change) => has_changed |= self.change(change),
+                Err(error) => return (has_changed, Err(error)),
+            }
+            taken += 1;
+            // What is taken from the watch is lost if it is not looked at.
+            next = match taken < TOGETHER_MAX {
+                true => watch.next().now_or_never(),
+                false => None,
+            };
+        }
+        (has_changed, Ok(()))
     }
 
     /// Whether what is known has become another.
@@ -404,12 +437,12 @@ impl<T: FnMut(Told)> Follower<T> {
     fn compare(
         &mut self,
         listing: &Listing,
-        before: Vec<Difference>,
-    ) -> Result<Vec<Difference>, Ended> {
+        before: &HashSet<Difference>,
+    ) -> Result<HashSet<Difference>, Ended> {
         let now = self.memory.differences(listing);
-        let missed: Vec<_> = now.iter().filter(|found| before.contains(found)).collect();
-        if let Some(first) = missed.first() {
-            let (keys, example) = (missed.len(), first.key.clone());
+        let mut missed = now.iter().filter(|found| before.contains(found));
+        if let Some(first) = missed.next() {
+            let (keys, example) = (1 + missed.count(), first.key.clone());
             self.notice(Notice::Diverged { keys, example });
             return Err(Ended::Diverged);
         }
@@ -418,25 +451,6 @@ impl<T: FnMut(Told)> Follower<T> {
                 keys: listing.entries.len(),
             });
         }
-        Ok(now)
-    }
-}
-
-/// Waits for `listing` while the watch goes on.
-async fn hear<T: FnMut(Told)>(
-    watch: &mut dyn Watch,
-    follower: &mut Follower<T>,
-    mut listing: crate::Answer<'_, Listing>,
-) -> Result<Listing, Ended> {
-    loop {
-        tokio::select! {
-            biased;
-            change = watch.next() => {
-                if follower.change(change?) {
-                    follower.view();
-                }
-            }
-            listing = &mut listing => return listing.map_err(Ended::from),
-        }
+        Ok(now.into_iter().collect())
     }
 }

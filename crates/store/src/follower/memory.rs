@@ -16,12 +16,12 @@ pub struct Memory {
 }
 
 /// A key of which something else is known than the store has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Difference {
     pub(super) key: Bytes,
     /// When the store has it from, and when memory; 0: not there.
-    listed: Revision,
-    known: Revision,
+    pub(super) listed: Revision,
+    pub(super) known: Revision,
 }
 
 impl Memory {

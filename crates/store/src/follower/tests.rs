@@ -1,222 +1,13 @@
-//! The follower on a store that does what a test tells it: loses its watch, its history, its past, an event.
+//! The follower on a store that does what a test tells it.
+
+mod burst;
+mod faulty;
 
 use super::*;
-use crate::{Answer, Batch, Committed, Entry, Event, Lease, LeaseId, Transaction};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use tokio::sync::{mpsc, watch};
+use faulty::Faulty;
+use tokio::sync::mpsc;
 
 const PREFIX: &[u8] = b"t/";
-
-/// What there is of the store, and what it is to do wrong.
-#[derive(Debug)]
-struct Inside {
-    id: u64,
-    revision: Revision,
-    compacted: Revision,
-    entries: BTreeMap<Bytes, Entry>,
-    history: Vec<Batch>,
-    /// Nobody is let in.
-    is_down: bool,
-    /// Events are not told to anybody any more.
-    is_mute: bool,
-    /// Events are told later.
-    is_slow: bool,
-    /// Every watch ends with its first word.
-    ends_watches: bool,
-    /// Nothing is listed.
-    refuses_listings: bool,
-    /// How often all was listed, and how often the keys.
-    listings: usize,
-    comparisons: usize,
-}
-
-#[derive(Debug)]
-struct Faulty {
-    inside: Arc<Mutex<Inside>>,
-    /// Moves with each change; a watch that sees a lower round than its own ends.
-    moved: watch::Sender<u64>,
-}
-
-#[derive(Debug)]
-struct Cursor {
-    inside: Arc<Mutex<Inside>>,
-    moved: watch::Receiver<u64>,
-    next: Revision,
-}
-
-impl Faulty {
-    fn new() -> Arc<Self> {
-        let inside = Inside {
-            id: 7,
-            revision: 0,
-            compacted: 0,
-            entries: BTreeMap::new(),
-            history: Vec::new(),
-            is_down: false,
-            is_mute: false,
-            is_slow: false,
-            ends_watches: false,
-            refuses_listings: false,
-            listings: 0,
-            comparisons: 0,
-        };
-        Arc::new(Self {
-            inside: Arc::new(Mutex::new(inside)),
-            moved: watch::channel(0).0,
-        })
-    }
-
-    fn with<R>(&self, act: impl FnOnce(&mut Inside) -> R) -> R {
-        let done = act(&mut self.inside.lock().expect("no test panics inside"));
-        self.moved.send_modify(|count| *count += 1);
-        done
-    }
-
-    fn put(&self, key: &'static str, value: &'static str) -> Revision {
-        self.with(|inside| inside.put(key, value))
-    }
-
-    fn delete(&self, key: &'static str) {
-        self.with(|inside| inside.delete(key));
-    }
-}
-
-impl Inside {
-    fn put(&mut self, key: &'static str, value: &'static str) -> Revision {
-        self.revision += 1;
-        let entry = Entry {
-            key: key.into(),
-            value: value.into(),
-            created: self.revision,
-            modified: self.revision,
-            version: 1,
-            lease: None,
-        };
-        self.entries.insert(key.into(), entry.clone());
-        self.tell(Event::Put(entry));
-        self.revision
-    }
-
-    fn delete(&mut self, key: &'static str) {
-        self.revision += 1;
-        self.entries.remove(key.as_bytes());
-        self.tell(Event::Delete(key.into()));
-    }
-
-    fn tell(&mut self, event: Event) {
-        if !self.is_mute {
-            let (revision, events) = (self.revision, vec![event]);
-            self.history.push(Batch { revision, events });
-        }
-    }
-
-    fn up(&self) -> Result<(), Error> {
-        match self.is_down {
-            true => Err(Error::Unavailable("it is down".to_owned())),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Store for Faulty {
-    fn identity(&self) -> Answer<'_, Identity> {
-        let answer = self.with(|inside| {
-            inside.up().map(|()| Identity {
-                id: inside.id,
-                revision: inside.revision,
-                version: String::new(),
-                warnings: Vec::new(),
-            })
-        });
-        Box::pin(std::future::ready(answer))
-    }
-
-    fn list(&self, query: Query) -> Answer<'_, Listing> {
-        let answer = self.with(|inside| {
-            inside.listings += usize::from(!query.keys_only);
-            inside.comparisons += usize::from(query.keys_only);
-            if inside.refuses_listings {
-                return Err(Error::Unavailable("nothing is listed".to_owned()));
-            }
-            inside.up().map(|()| Listing {
-                revision: inside.revision,
-                entries: inside.entries.values().cloned().collect(),
-            })
-        });
-        Box::pin(std::future::ready(answer))
-    }
-
-    fn watch(&self, _: Range, from: Revision) -> Answer<'_, Box<dyn Watch>> {
-        let answer = self.with(|inside| inside.up());
-        let cursor = Cursor {
-            inside: Arc::clone(&self.inside),
-            moved: self.moved.subscribe(),
-            next: from,
-        };
-        let answer = answer.map(|()| Box::new(cursor) as Box<dyn Watch>);
-        Box::pin(std::future::ready(answer))
-    }
-
-    fn commit(&self, _: Transaction) -> Answer<'_, Committed> {
-        unasked()
-    }
-
-    fn grant(&self, _: Duration) -> Answer<'_, Lease> {
-        unasked()
-    }
-
-    fn keep_alive(&self, _: LeaseId) -> Answer<'_, Lease> {
-        unasked()
-    }
-
-    fn revoke(&self, _: LeaseId) -> Answer<'_, ()> {
-        unasked()
-    }
-
-    fn lease(&self, _: LeaseId) -> Answer<'_, Lease> {
-        unasked()
-    }
-
-    fn compact(&self, _: Revision) -> Answer<'_, ()> {
-        unasked()
-    }
-}
-
-/// A follower only reads.
-fn unasked<T: Send + 'static>() -> Answer<'static, T> {
-    let why = "a follower asks for no such thing".to_owned();
-    Box::pin(std::future::ready(Err(Error::Invalid(why))))
-}
-
-impl Watch for Cursor {
-    fn next(&mut self) -> Answer<'_, Change> {
-        Box::pin(async move {
-            loop {
-                self.moved.mark_unchanged();
-                {
-                    let inside = self.inside.lock().expect("no test panics inside");
-                    inside.up()?;
-                    if inside.ends_watches {
-                        return Err(Error::Unavailable("it ends".to_owned()));
-                    }
-                    if self.next <= inside.compacted {
-                        let oldest = inside.compacted + 1;
-                        return Err(Error::Compacted { oldest });
-                    }
-                    let mut history = inside.history.iter();
-                    let found = history.find(|batch| batch.revision >= self.next);
-                    if let Some(batch) = found.filter(|_| !inside.is_slow) {
-                        self.next = batch.revision + 1;
-                        return Ok(Change::Batch(batch.clone()));
-                    }
-                }
-                let gone = Error::Unavailable("it is gone".to_owned());
-                self.moved.changed().await.map_err(|_| gone)?;
-            }
-        })
-    }
-}
 
 /// A follower that runs, and what it tells.
 struct Following {
@@ -228,11 +19,16 @@ struct Following {
 
 impl Following {
     fn start(store: &Arc<Faulty>, restored: Option<(Memory, u64)>) -> Self {
+        Self::drawing(|| 1 << 63, store, restored)
+    }
+
+    /// With other random bits than those in the middle.
+    fn drawing(random: fn() -> u64, store: &Arc<Faulty>, restored: Option<(Memory, u64)>) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         let tell = move |said| {
             let _ = tell.send(said);
         };
-        let settings = Settings::new(|| 1 << 63);
+        let settings = Settings::new(random);
         let shared: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
         let mut follower = Follower::new(shared, PREFIX.into(), settings, tell);
         if let Some((memory, known)) = restored {
