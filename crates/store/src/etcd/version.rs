@@ -44,7 +44,8 @@ impl Version {
     }
 }
 
-/// What users of a server that calls itself `version` should know, a sentence each.
+/// What users of a server that calls itself `version` should know, a sentence each: what is wrong, and what is done about it
+/// here or has to be done by them. `docs/etcd.md` has the same as a table.
 pub(super) fn warnings(version: &str) -> Vec<String> {
     let Some(known) = Version::parse(version) else {
         return vec![format!(
@@ -54,25 +55,31 @@ pub(super) fn warnings(version: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |text: &str| warnings.push(format!("etcd {version} {text}"));
     if known < Version(3, 4, 0) {
-        warn("is older than 3.4, the oldest that this works with.");
+        warn(
+            "is older than 3.4, the oldest that this is tested with: it may refuse what it is asked, and nothing works around that. Take 3.5 or later.",
+        );
     } else if known < Version(3, 5, 0) {
         warn("is of a series that gets no more mends since June 2026: take 3.5 or later.");
     }
     if known.progress() != Progress::Proven {
         warn(
-            "does not prove how far a watch has come (before 3.4.31 and 3.5.13): an idle watch is told of no progress, and one that is taken up late may have to list again.",
+            "does not prove how far a watch has come (before 3.4.31 and 3.5.13): an idle watch is told of no progress, and one that is taken up late lists again where it has to.",
         );
     }
     if !known.has(36, 18) {
         warn(
-            "may lose deletes around a compaction (before 3.4.36 and 3.5.18): compare listings now and then.",
+            "may lose deletes around a compaction (before 3.4.36 and 3.5.18): who follows it compares its keys with a listing each minute, and lists again where they differ.",
         );
     }
     if !known.has(31, 13) {
-        warn("may end leases that are alive when its leader changes (before 3.4.31 and 3.5.13).");
+        warn(
+            "may end leases that are alive when its leader changes (before 3.4.31 and 3.5.13): their keys go with them, and whoever needs one writes it again.",
+        );
     }
     if !known.has(42, 33) || (Version(3, 6, 0)..Version(3, 6, 14)).contains(&known) {
-        warn("lets users see or do what they may not (before 3.4.42, 3.5.33 and 3.6.14).");
+        warn(
+            "lets users see or do what they may not (before 3.4.42, 3.5.33 and 3.6.14): nothing here can prevent that, take a later one.",
+        );
     }
     warnings
 }
@@ -123,5 +130,20 @@ mod tests {
         assert_eq!(warnings("3.6.0").len(), 1);
         assert_eq!(warnings("3.3.27").len(), 5);
         assert!(warnings("main")[0].contains("no progress"));
+    }
+
+    /// A warning that leaves its reader alone with a fault is of no use.
+    #[test]
+    fn a_version_that_is_too_old_is_told_with_what_is_done_about_it() {
+        for version in ["2.3.8", "3.3.27"] {
+            let said = warnings(version);
+            assert!(said[0].contains("older than 3.4"), "{said:?}");
+            assert!(said[0].contains("Take 3.5 or later"), "{said:?}");
+        }
+        assert!(!warnings("3.4.0")[0].contains("older than"));
+        for warning in warnings("3.3.27").iter().chain(&warnings("3.4.23")) {
+            let does = warning.split_once(": ").map(|(_, does)| does);
+            assert!(does.is_some_and(|does| does.ends_with('.')), "{warning}");
+        }
     }
 }
