@@ -12,7 +12,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup lab lint fmt clippy doc deny test test-rust test-long suites suites-short \
-	fuzz deb bench bench-full bench-setup release release-lto
+	fuzz deb fleet bench bench-full bench-setup release release-lto
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -75,6 +75,9 @@ bench-setup:
 
 bench: release-lto bench-setup ## Mizan beside nginx, HAProxy, Envoy, Caddy and a raw relay: under five minutes
 	python3 bench/bench.py run --quick --mizan $(TARGET_DIR)/release-lto/mizan
+
+fleet: setup release ## three nodes of etcd, eight balancers behind delays, edits and faults: how long, and none missed
+	python3 bench/fleet.py --mizan $(MIZAN) --seconds $(or $(SECONDS_OF_EDITS),60)
 
 bench-full: release-lto bench-setup ## every point, in three rounds or five: about an hour
 	python3 bench/bench.py run --full --mizan $(TARGET_DIR)/release-lto/mizan

@@ -273,3 +273,20 @@ fn what_the_full_example_shows_as_a_default_is_the_default() {
         (&long.timeouts, &long.retry, &long.keepalive, &long.queue)
     );
 }
+
+/// One command loads it, and it could come into force in each of its markets.
+#[test]
+fn the_eight_markets_are_a_good_table() {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/asia-pacific");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_mizan"))
+        .args(["config", "validate"])
+        .arg(folder.join("table.json"))
+        .output()
+        .expect("mizan runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("is good"),
+        "{said}"
+    );
+}

@@ -10,7 +10,8 @@ use crate::snapshot::Snapshot;
 use mizan_core::time::Instant;
 use mizan_routing::table::{Held, Rejected};
 use mizan_routing::{Document, Object, Table};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Objects of a table that came into force.
@@ -120,18 +121,72 @@ pub fn compile_with(
 
 /// Objects of `table` that could not come into force on balancers of `region`, whatever else their files say.
 pub fn judge(table: &Table, region: &str) -> Vec<Rejected> {
-    // Some file that objects can stand beside.
-    let file = format!("[region]\nname = {region:?}\n\n[[listener]]\nbind = \"127.0.0.1:80\"\n");
-    let mut main = Source::new("mizan.toml", file);
+    let mut main = Source::new("mizan.toml", beside(table, region));
     main.expect_store();
     let last = (None, &InForce::default());
     let nowhere = |_: &str| Err(std::io::Error::other("names are not looked up here"));
     let now = (Instant::default(), 0);
     match compile_with(&[main], (table, 0), last, &nowhere, now) {
         Ok(merged) => merged.rejected,
-        // What no object is to blame for cannot be mended in one.
-        Err(_) => Vec::new(),
+        // No object is to blame alone: none of them could come into force.
+        Err(found) => {
+            let errors = found.iter().find(|it| it.severity == Severity::Error);
+            let reason = errors.map_or_else(String::new, |it| it.message.clone());
+            let reject = |(object, _): (&Object, _)| Rejected {
+                key: object.to_string(),
+                reason: reason.clone(),
+                hint: None,
+                is_kept: false,
+            };
+            table.objects().map(reject).collect()
+        }
     }
+}
+
+/// Some file that the table's objects can stand beside: what is the files' to say (listeners, and which headers settings may
+/// become) it has as the routes want it.
+fn beside(table: &Table, region: &str) -> String {
+    let is_name = |name: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        !name.is_empty() && name.len() <= 64 && name.bytes().all(fits)
+    };
+    let mut listeners = BTreeSet::from(["any"]);
+    let mut headers = BTreeSet::new();
+    let routes = table
+        .objects()
+        .filter_map(|(_, held)| match &held.document {
+            Document::Route(fields) => Some(fields),
+            _ => None,
+        });
+    for fields in routes {
+        match fields.get("listener") {
+            Some(Value::String(name)) => {
+                listeners.insert(name);
+            }
+            Some(Value::Array(names)) => listeners.extend(names.iter().filter_map(Value::as_str)),
+            _ => {}
+        }
+        let settings = fields.get("settings").and_then(Value::as_object);
+        headers.extend(
+            settings
+                .into_iter()
+                .flat_map(|it| it.keys())
+                .map(String::as_str),
+        );
+    }
+    let headers: Vec<&str> = headers.into_iter().filter(|name| is_name(name)).collect();
+    let mut text = format!("[region]\nname = {region:?}\n\n[store]\nheaders = {headers:?}\n\n");
+    for (at, name) in listeners
+        .into_iter()
+        .filter(|name| is_name(name))
+        .enumerate()
+    {
+        text += &format!(
+            "[[listener]]\nname = {name:?}\nbind = \"127.0.0.1:{}\"\n\n",
+            at + 1
+        );
+    }
+    text
 }
 
 /// The files, with the system's roots if a pool of the table goes by them.

@@ -395,3 +395,17 @@ fn settings_become_only_headers_that_the_file_allows() {
         );
     }
 }
+
+/// Listeners, and which headers settings may become, are each file's to say: a table is not to blame for what it cannot know.
+#[test]
+fn what_files_say_is_not_held_against_a_table() {
+    let route = (
+        "routes/a",
+        r#"{"schema": 1, "pool": "kpop", "listener": "edge", "settings": {"x-tokenizer": "tokenizer"}}"#,
+    );
+    assert_eq!(judge(&table(1, &[KPOP, ONE, route], None), "kr"), []);
+    let smuggled =
+        r#"{"schema": 1, "pool": "kpop", "settings": {"Transfer-Encoding": "tokenizer"}}"#;
+    let judged = judge(&table(1, &[KPOP, ONE, ("routes/a", smuggled)], None), "kr");
+    assert!(judged[0].reason.contains("cannot be edited"), "{judged:?}");
+}
