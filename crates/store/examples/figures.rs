@@ -2,8 +2,8 @@
 
 #![expect(clippy::print_stdout, reason = "it prints its findings")]
 
-use mizan_store::embedded::{Embedded, Settings};
-use mizan_store::{Change, Clock, Error, Operation, Range, Store, System, Transaction};
+use mizan_store::embedded::{Embedded, Options};
+use mizan_store::{Clock, Error, Message, Operation, Range, Store, System, Transaction};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ async fn main() -> Result<(), Error> {
         .nth(1)
         .unwrap_or_else(|| "store-figures".to_owned());
     let path = Path::new(&path).join(std::process::id().to_string());
-    let store = Arc::new(Embedded::open(&path, Settings::default())?);
+    let store = Arc::new(Embedded::open(&path, Options::default())?);
     for writers in [1, 8, 64] {
         commits(&store, writers).await?;
     }
     delays(&store).await?;
     drop(store);
     let started = System.monotonic();
-    drop(Embedded::open(&path, Settings::default())?);
+    drop(Embedded::open(&path, Options::default())?);
     println!(
         "opening again, and closing: {:?}",
         System.monotonic() - started
@@ -80,7 +80,7 @@ async fn delays(store: &Arc<Embedded>) -> Result<(), Error> {
     let (heard, mut all) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok(change) = watch.next().await {
-            if let Change::Batch(batch) = change {
+            if let Message::Batch(batch) = change {
                 let _ = heard.send((batch.revision, System.monotonic()));
             }
         }

@@ -44,7 +44,7 @@ const WAITING_MAX: usize = 1_024;
 
 /// How a store is kept.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Options {
     /// Most bytes of keys and values that may be there at once, the past apart; 256 MiB. All of it is in memory.
     pub bytes_max: usize,
     /// How much of the past is held.
@@ -53,7 +53,7 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
 }
 
-impl Default for Settings {
+impl Default for Options {
     fn default() -> Self {
         Self {
             bytes_max: 256 << 20,
@@ -76,7 +76,7 @@ pub struct Embedded {
 #[derive(Debug)]
 struct Shared {
     id: u64,
-    settings: Settings,
+    options: Options,
     clock: Arc<dyn Clock>,
     history: RwLock<History>,
     /// Says that there is something new.
@@ -132,14 +132,14 @@ impl Embedded {
     /// [`Error::Unavailable`] if another process has it (then it is named) or the file system does not let us;
     /// [`Error::Damaged`] if what is there is not what was written, or older than what was acknowledged: nothing is
     /// changed then.
-    pub fn open(path: &Path, settings: Settings) -> Result<Self, Error> {
+    pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
         let (disk, contents) = Disk::open(Directory::take(path)?)?;
-        let history = contents.history(&*settings.clock);
+        let history = contents.history(&*options.clock);
         let (moved, receiver) = watch::channel(history.revision);
         let shared = Arc::new(Shared {
             id: disk.id(),
-            clock: settings.clock.clone(),
-            settings,
+            clock: options.clock.clone(),
+            options,
             history: RwLock::new(history),
             moved: receiver,
             fault: OnceLock::new(),

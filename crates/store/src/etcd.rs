@@ -15,16 +15,16 @@ mod connection;
 mod follow;
 mod generated;
 mod members;
+mod options;
 mod refusal;
 #[cfg(test)]
 mod scripted;
-mod settings;
 mod tls;
 mod translate;
 mod version;
 
-pub use settings::{
-    ClientCertificate, Credentials, Deadlines, InvalidSettings, Password, Settings, Tls,
+pub use options::{
+    ClientCertificate, Credentials, Deadlines, InvalidOptions, Options, Password, Tls,
 };
 
 use crate::{
@@ -64,22 +64,22 @@ impl fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// What `settings` say; nothing is connected with yet.
+    /// What `options` say; nothing is connected with yet.
     ///
     /// # Errors
-    /// Settings that no etcd could be reached by.
-    pub fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
-        let found = settings.namespace.len();
+    /// Options that no etcd could be reached by.
+    pub fn new(options: &Options) -> Result<Self, InvalidOptions> {
+        let found = options.namespace.len();
         if found > NAMESPACE_BYTES_MAX {
-            return Err(InvalidSettings::Namespace {
+            return Err(InvalidOptions::Namespace {
                 found,
                 limit: NAMESPACE_BYTES_MAX,
             });
         }
         let inner = Inner {
-            caller: Caller::new(settings)?,
-            namespace: Namespace(settings.namespace.clone()),
-            members: settings.members.clone(),
+            caller: Caller::new(options)?,
+            namespace: Namespace(options.namespace.clone()),
+            members: options.members.clone(),
         };
         Ok(Self {
             inner: Arc::new(inner),

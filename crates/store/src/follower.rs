@@ -14,7 +14,7 @@ mod tests;
 
 pub use memory::{Entries, Memory};
 
-use crate::{Change, Error, Identity, Listing, Query, Range, Revision, Store, Watch};
+use crate::{Error, Identity, Listing, Message, Query, Range, Revision, Store, Watch};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use memory::Difference;
@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most batches that are put together before they are told.
+/// Most messages of a watch that are put together before they are told.
 const TOGETHER_MAX: usize = 1_000;
 
 /// How a prefix is followed.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct Options {
     /// Shortest and longest wait between two tries to reach the store; the wait is drawn evenly from nothing up to what is
     /// due, so that those who lost it together do not come back together.
     pub backoff: (Duration, Duration),
@@ -43,7 +43,7 @@ pub struct Settings {
     pub random: fn() -> u64,
 }
 
-impl Settings {
+impl Options {
     /// Those that hold where nobody says otherwise; `random` gives 64 random bits.
     pub fn new(random: fn() -> u64) -> Self {
         Self {
@@ -169,7 +169,7 @@ pub enum Notice {
 pub struct Follower<T> {
     store: Arc<dyn Store>,
     range: Range,
-    settings: Settings,
+    options: Options,
     memory: Memory,
     standing: Standing,
     doubt: Option<Doubt>,
@@ -201,11 +201,11 @@ impl From<Error> for Ended {
 
 impl<T: FnMut(Told)> Follower<T> {
     /// Follows what begins with `prefix`, and says what is known of it.
-    pub fn new(store: Arc<dyn Store>, prefix: Bytes, settings: Settings, tell: T) -> Self {
+    pub fn new(store: Arc<dyn Store>, prefix: Bytes, options: Options, tell: T) -> Self {
         Self {
             store,
             range: Range::Prefix(prefix),
-            settings,
+            options,
             memory: Memory::default(),
             standing: Standing::Unknown,
             doubt: None,
@@ -239,7 +239,7 @@ impl<T: FnMut(Told)> Follower<T> {
                 Ended::Lost(error) => {
                     // A store that takes a watch and ends it at once is no store that is back.
                     let since = self.watching_since.take();
-                    if since.is_some_and(|since| since.elapsed() >= self.settings.backoff.1) {
+                    if since.is_some_and(|since| since.elapsed() >= self.options.backoff.1) {
                         self.failures = 0;
                     }
                     if self.standing == Standing::Live {
@@ -254,18 +254,18 @@ impl<T: FnMut(Told)> Follower<T> {
         }
     }
 
-    /// No faster than [`Settings::relist`], so that many who lost history together do not list together for ever.
+    /// No faster than [`Options::relist`], so that many who lost history together do not list together for ever.
     async fn list_again(&mut self) {
         self.is_listed = false;
         if let Some(at) = self.listed_at {
-            let gap = self.settings.relist.mul_f64(0.5 + self.draw());
+            let gap = self.options.relist.mul_f64(0.5 + self.draw());
             tokio::time::sleep_until(at + gap).await;
         }
     }
 
     /// Full jitter: see Brooker, "Exponential Backoff And Jitter" (AWS, 2015).
     fn backoff(&mut self) -> Duration {
-        let (least, most) = self.settings.backoff;
+        let (least, most) = self.options.backoff;
         let due = least.saturating_mul(1 << self.failures.min(16)).min(most);
         self.failures = self.failures.saturating_add(1);
         due.mul_f64(self.draw())
@@ -273,12 +273,12 @@ impl<T: FnMut(Told)> Follower<T> {
 
     /// A fifth more or less than is set: nodes that started together do not compare together.
     fn until_check(&self) -> Duration {
-        self.settings.check.mul_f64(0.8 + 0.4 * self.draw())
+        self.options.check.mul_f64(0.8 + 0.4 * self.draw())
     }
 
     /// Evenly from 0 up to 1.
     fn draw(&self) -> f64 {
-        ((self.settings.random)() >> 11) as f64 / (1u64 << 53) as f64
+        ((self.options.random)() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     fn view(&mut self) {
@@ -360,13 +360,13 @@ impl<T: FnMut(Told)> Follower<T> {
             self.hear(watch, tokio::time::sleep(wait)).await?;
             let listing = self.hear(watch, store.list(keys.clone())).await??;
             // What lies ready is on its way, and no suspect.
-            if let Some(change) = watch.next().now_or_never() {
-                self.take(watch, change)?;
+            if let Some(message) = watch.next().now_or_never() {
+                self.take(watch, message)?;
             }
             suspects = self.compare(&listing, &suspects)?;
             wait = match suspects.is_empty() {
                 true => self.until_check(),
-                false => self.settings.check_again,
+                false => self.options.check_again,
             };
         }
     }
@@ -383,33 +383,37 @@ impl<T: FnMut(Told)> Follower<T> {
             tokio::select! {
                 biased;
                 output = &mut other => return Ok(output),
-                change = watch.next() => self.take(watch, change)?,
+                message = watch.next() => self.take(watch, message)?,
             }
         }
     }
 
-    /// Takes `change` and what lies ready behind it, and tells it: a burst of edits is one table. Also where the watch ends
+    /// Takes `message` and what lies ready behind it, and tells it: a burst of edits is one table. Also where the watch ends
     /// with it, what was said before is known.
-    fn take(&mut self, watch: &mut dyn Watch, change: Result<Change, Error>) -> Result<(), Error> {
-        let (has_changed, heard) = self.burst(watch, change);
+    fn take(
+        &mut self,
+        watch: &mut dyn Watch,
+        message: Result<Message, Error>,
+    ) -> Result<(), Error> {
+        let (has_changed, heard) = self.burst(watch, message);
         if has_changed {
             self.view();
         }
         heard
     }
 
-    /// Takes up to [`TOGETHER_MAX`] changes. Whether what is known has become another, and how the watch has ended if it has.
+    /// Takes up to [`TOGETHER_MAX`] messages. Whether what is known has become another, and how the watch has ended if it has.
     fn burst(
         &mut self,
         watch: &mut dyn Watch,
-        change: Result<Change, Error>,
+        message: Result<Message, Error>,
     ) -> (bool, Result<(), Error>) {
         let mut has_changed = false;
-        let mut next = Some(change);
+        let mut next = Some(message);
         let mut taken = 0;
-        while let Some(change) = next {
-            match change {
-                Ok(change) => has_changed |= self.change(change),
+        while let Some(message) = next {
+            match message {
+                Ok(message) => has_changed |= self.learn(message),
                 Err(error) => return (has_changed, Err(error)),
             }
             taken += 1;
@@ -423,10 +427,10 @@ impl<T: FnMut(Told)> Follower<T> {
     }
 
     /// Whether what is known has become another.
-    fn change(&mut self, change: Change) -> bool {
-        match change {
-            Change::Batch(batch) => self.memory.apply(batch),
-            Change::Progress(revision) => {
+    fn learn(&mut self, message: Message) -> bool {
+        match message {
+            Message::Batch(batch) => self.memory.apply(batch),
+            Message::Progress(revision) => {
                 self.memory.progress(revision);
                 false
             }

@@ -29,7 +29,7 @@ pub use transaction::{
     Committed, KEY_BYTES_MAX, OPERATIONS_MAX, Operation, TRANSACTION_BYTES_MAX, Transaction,
     VALUE_BYTES_MAX,
 };
-pub use watch::{Batch, Change, Event, Watch};
+pub use watch::{Batch, Event, Message, Watch};
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -11,13 +11,13 @@ pub trait Watch: Debug + Send {
     /// # Errors
     /// It has ended, and says the same from now on: [`Error::Compacted`](crate::Error::Compacted) if it fell behind what is
     /// held, [`Error::Unavailable`](crate::Error::Unavailable) if the store is not heard of any more. Where it had come to,
-    /// its last change says.
-    fn next(&mut self) -> Answer<'_, Change>;
+    /// its last message says.
+    fn next(&mut self) -> Answer<'_, Message>;
 }
 
-/// What is said to who watches.
+/// What a watch says next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Message {
     /// Keys have changed.
     Batch(Batch),
     /// All changes up to this revision were said, and no key that is watched has changed since the last that was. It is

@@ -414,7 +414,7 @@ async fn events(
         let mut watch = watch?;
         loop {
             match watch.next().await {
-                Ok(mizan_store::Change::Batch(batch)) => {
+                Ok(mizan_store::Message::Batch(batch)) => {
                     let events = batch.events.iter();
                     waiting.extend(events.map(|it| told(it, batch.revision, length)));
                     if let Some(event) = waiting.pop_front() {

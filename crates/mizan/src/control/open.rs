@@ -32,7 +32,7 @@ pub enum OpenError {
     },
     /// What was said of etcd makes no sense.
     #[error(transparent)]
-    Etcd(#[from] etcd::InvalidSettings),
+    Etcd(#[from] etcd::InvalidOptions),
 }
 
 /// Opens the store of `settings`. An embedded one is read whole, which blocks; with etcd nothing is asked yet.
@@ -41,14 +41,14 @@ pub enum OpenError {
 /// See [`OpenError`].
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, OpenError> {
     match &settings.address {
-        StoreAddress::Embedded(folder) => Embedded::open(folder, embedded::Settings::default())
+        StoreAddress::Embedded(folder) => Embedded::open(folder, embedded::Options::default())
             .map(|store| Arc::new(store) as Arc<dyn Store>)
             .map_err(|error| OpenError::Embedded {
                 folder: folder.clone(),
                 error,
             }),
         StoreAddress::Etcd(address) => {
-            let mut etcd = etcd::Settings::parse(address)?;
+            let mut etcd = etcd::Options::parse(address)?;
             if let Some(from) = &settings.tls {
                 etcd.tls = Some(tls(from)?);
             }

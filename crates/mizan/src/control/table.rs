@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mizan_routing::table::{Limit, Stored};
 use mizan_routing::{Object, Table};
 use mizan_store::Store;
-use mizan_store::follower::{Doubt, Follower, Notice, Settings, Standing, Told, View};
+use mizan_store::follower::{Doubt, Follower, Notice, Options, Standing, Told, View};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Following {
             }
             Told::Notice(notice) => tell.send_modify(|known| note(known, &notice)),
         };
-        let mut follower = Follower::new(store, prefix, Settings::new(clock::random), told);
+        let mut follower = Follower::new(store, prefix, Options::new(clock::random), told);
         if let Some(restored) = restored {
             follower.restore(restored.memory, restored.store);
         }

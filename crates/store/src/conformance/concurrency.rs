@@ -2,7 +2,7 @@
 
 use super::cases;
 use super::place::Place;
-use crate::{Change, Compare, Error, Event};
+use crate::{Compare, Error, Event, Message};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::Poll;
@@ -185,7 +185,7 @@ async fn a_dropped_commit_is_done_once_or_not_at_all(place: Place) -> Result<(),
     place.put("end", "").await?;
     let mut said = Vec::new();
     loop {
-        let Change::Batch(batch) = watch.change().await? else {
+        let Message::Batch(batch) = watch.change().await? else {
             continue;
         };
         match &batch.events[..] {

@@ -5,7 +5,7 @@ use super::model::Model;
 use super::place::{Place, Reader};
 use super::random::Random;
 use crate::{
-    Change, Compare, Error, Listing, Operation, Query, Range, Relation, Revision, Target,
+    Compare, Error, Listing, Message, Operation, Query, Range, Relation, Revision, Target,
     Transaction,
 };
 use bytes::Bytes;
@@ -342,15 +342,15 @@ impl History {
     }
 
     /// What a watch says is what the model's next change is.
-    fn hold(&mut self, at: usize, said: Result<Change, Error>) -> Result<(), Error> {
+    fn hold(&mut self, at: usize, said: Result<Message, Error>) -> Result<(), Error> {
         let watched = &mut self.watched[at];
         let expected = self.model.next_change(&watched.range, watched.after);
         match said {
-            Ok(Change::Batch(batch)) => {
+            Ok(Message::Batch(batch)) => {
                 assert_eq!(Some(&batch), expected.as_ref(), "{watched:?}");
                 watched.after = batch.revision;
             }
-            Ok(Change::Progress(revision)) => {
+            Ok(Message::Progress(revision)) => {
                 let next = expected.map_or(u64::MAX, |batch| batch.revision);
                 assert!(revision < next, "progress of {revision} passes {next}");
                 assert!(revision <= self.model.revision());

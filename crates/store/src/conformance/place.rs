@@ -3,7 +3,7 @@
 use super::Options;
 use crate::clock::{Clock, System};
 use crate::{
-    Batch, Change, Committed, Compare, Entry, Error, LeaseId, Listing, Operation, Query, Range,
+    Batch, Committed, Compare, Entry, Error, LeaseId, Listing, Message, Operation, Query, Range,
     Revision, Store, Transaction, Watch,
 };
 use bytes::Bytes;
@@ -153,7 +153,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// What comes next.
-    pub(super) async fn change(&mut self) -> Result<Change, Error> {
+    pub(super) async fn change(&mut self) -> Result<Message, Error> {
         let change = tokio::time::timeout(SAID_WITHIN, self.watch.next())
             .await
             .expect("a watch says something every few seconds")?;
@@ -162,7 +162,7 @@ impl Reader {
     }
 
     /// What is there to be said at once, if anything is.
-    pub(super) async fn poll(&mut self) -> Result<Option<Change>, Error> {
+    pub(super) async fn poll(&mut self) -> Result<Option<Message>, Error> {
         let Ok(change) = tokio::time::timeout(Duration::ZERO, self.watch.next()).await else {
             return Ok(None);
         };
@@ -175,7 +175,7 @@ impl Reader {
     pub(super) async fn batch(&mut self) -> Result<Batch, Error> {
         let until = System.monotonic() + SAID_WITHIN;
         while System.monotonic() < until {
-            if let Change::Batch(batch) = self.change().await? {
+            if let Message::Batch(batch) = self.change().await? {
                 return Ok(batch);
             }
         }
@@ -192,17 +192,17 @@ impl Reader {
     pub(super) async fn progress(&mut self, revision: Revision) -> Result<Revision, Error> {
         loop {
             match self.change().await? {
-                Change::Progress(said) if said >= revision => return Ok(said),
-                Change::Progress(_) => {}
-                Change::Batch(batch) => panic!("a batch instead of progress: {batch:?}"),
+                Message::Progress(said) if said >= revision => return Ok(said),
+                Message::Progress(_) => {}
+                Message::Batch(batch) => panic!("a batch instead of progress: {batch:?}"),
             }
         }
     }
 
     /// Revisions only rise, and no batch is empty.
-    fn hold(&mut self, change: &Change) {
+    fn hold(&mut self, change: &Message) {
         match change {
-            Change::Batch(batch) => {
+            Message::Batch(batch) => {
                 assert!(
                     self.last.is_none_or(|last| last < batch.revision),
                     "revision {} is said after {:?}",
@@ -212,7 +212,7 @@ impl Reader {
                 assert!(!batch.events.is_empty(), "an empty batch");
                 self.last = Some(batch.revision);
             }
-            Change::Progress(revision) => {
+            Message::Progress(revision) => {
                 assert!(
                     self.last.is_none_or(|last| last <= *revision),
                     "progress of {revision} is said after {:?}",

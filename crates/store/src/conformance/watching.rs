@@ -2,7 +2,7 @@
 
 use super::cases;
 use super::place::Place;
-use crate::{Change, Error, Event, LeaseId, Operation, Range};
+use crate::{Error, Event, LeaseId, Message, Operation, Range};
 use std::time::Duration;
 
 cases! {
@@ -281,8 +281,8 @@ async fn a_dropped_question_loses_nothing(place: Place) -> Result<(), Error> {
         place.put("a", &turn.to_string()).await?;
         said.extend(watch.poll().await?);
     }
-    let batches = |said: &[Change]| {
-        let batch = |change: &Change| matches!(change, Change::Batch(_));
+    let batches = |said: &[Message]| {
+        let batch = |change: &Message| matches!(change, Message::Batch(_));
         said.iter().filter(|change| batch(change)).count()
     };
     while batches(&said) < 100 {
@@ -290,7 +290,7 @@ async fn a_dropped_question_loses_nothing(place: Place) -> Result<(), Error> {
     }
     let mut expected = 0;
     for change in said {
-        if let Change::Batch(batch) = change {
+        if let Message::Batch(batch) = change {
             let Event::Put(entry) = &batch.events[0] else {
                 panic!("{batch:?}");
             };
@@ -387,8 +387,8 @@ async fn progress_never_passes_a_batch(place: Place) -> Result<(), Error> {
     let mut said = Vec::new();
     loop {
         match watch.change().await? {
-            Change::Batch(batch) => said.push(batch.revision),
-            Change::Progress(revision) => {
+            Message::Batch(batch) => said.push(batch.revision),
+            Message::Progress(revision) => {
                 let passed = watched.iter().filter(|at| **at <= revision).count();
                 assert_eq!(said.len(), passed, "at progress of {revision}");
                 if revision >= last {

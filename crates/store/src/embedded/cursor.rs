@@ -2,7 +2,7 @@
 //! cost next to nothing, and one that is slow holds up nobody.
 
 use super::Shared;
-use crate::{Answer, Batch, Change, Error, Event, Range, Revision, Watch};
+use crate::{Answer, Batch, Error, Event, Message, Range, Revision, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -77,17 +77,17 @@ impl Cursor {
     }
 
     /// Something is said now.
-    fn say(&mut self, change: Change) -> Change {
+    fn say(&mut self, change: Message) -> Message {
         self.silence.reset();
         change
     }
 
-    async fn follow(&mut self) -> Result<Change, Error> {
+    async fn follow(&mut self) -> Result<Message, Error> {
         loop {
             let is_closed = self.moved.has_changed().is_err();
             self.moved.mark_unchanged();
             match self.look()? {
-                Look::Batch(batch) => return Ok(self.say(Change::Batch(batch))),
+                Look::Batch(batch) => return Ok(self.say(Message::Batch(batch))),
                 Look::More => continue,
                 Look::Nothing if is_closed => {
                     return Err(Error::Unavailable("the store was closed".to_owned()));
@@ -97,14 +97,14 @@ impl Cursor {
             tokio::select! {
                 // That it is closed is seen above, after what it did last.
                 _ = self.moved.changed() => {}
-                _ = self.silence.tick() => return Ok(self.say(Change::Progress(self.passed))),
+                _ = self.silence.tick() => return Ok(self.say(Message::Progress(self.passed))),
             }
         }
     }
 }
 
 impl Watch for Cursor {
-    fn next(&mut self) -> Answer<'_, Change> {
+    fn next(&mut self) -> Answer<'_, Message> {
         Box::pin(async move {
             if let Some(error) = &self.ended {
                 return Err(error.clone());

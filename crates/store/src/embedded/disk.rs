@@ -3,7 +3,7 @@
 use super::digest::{Digest, Row};
 use super::directory::{Directory, Head, cannot};
 use super::history::{Changes, Term};
-use super::rows::{Change, Contents, Meta, Span};
+use super::rows::{ChangeRow, Contents, LeaseRow, Meta};
 use crate::{Error, Event, LeaseId, Revision};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Statement, ffi};
@@ -152,10 +152,10 @@ impl Disk {
         let mut meta = self.meta.clone();
         meta.revision = revision;
         self.write(meta, |transaction, meta| {
-            let mut insert = transaction.prepare(Change::INSERT)?;
+            let mut insert = transaction.prepare(ChangeRow::INSERT)?;
             for made in &changes.made {
                 for (number, event) in (made.number..).zip(&made.batch.events) {
-                    let change = Change::of(number, made.batch.revision, event);
+                    let change = ChangeRow::of(number, made.batch.revision, event);
                     meta.add(change.insert(&mut insert)?);
                 }
             }
@@ -274,7 +274,7 @@ fn write_leases(
     meta: &mut Meta,
 ) -> rusqlite::Result<()> {
     let mut delete = transaction.prepare("DELETE FROM leases WHERE id = ?1 RETURNING digest")?;
-    let mut insert = transaction.prepare(Span::INSERT)?;
+    let mut insert = transaction.prepare(LeaseRow::INSERT)?;
     for (LeaseId(id), term) in &changes.leases {
         if let Some(old) = taken(&mut delete, *id)? {
             meta.take(old);
@@ -285,7 +285,7 @@ fn write_leases(
             ..
         }) = term
         {
-            let span = Span {
+            let span = LeaseRow {
                 id: *id,
                 granted: *granted,
                 ends: *until_wall,
@@ -335,11 +335,11 @@ fn fill(path: &Path, contents: &Contents) -> rusqlite::Result<()> {
     connection.execute_batch(TABLES)?;
     let mut meta = contents.meta.clone();
     (meta.rows, meta.sum) = (0, Digest::default());
-    let mut insert = connection.prepare(Change::INSERT)?;
+    let mut insert = connection.prepare(ChangeRow::INSERT)?;
     for change in &contents.changes {
         meta.add(change.insert(&mut insert)?);
     }
-    let mut insert_span = connection.prepare(Span::INSERT)?;
+    let mut insert_span = connection.prepare(LeaseRow::INSERT)?;
     for span in &contents.spans {
         meta.add(span.insert(&mut insert_span)?);
     }

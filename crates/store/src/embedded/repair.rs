@@ -2,7 +2,7 @@
 
 use super::directory::{Directory, cannot};
 use super::disk;
-use super::rows::{Change, Contents, Meta, Span};
+use super::rows::{ChangeRow, Contents, LeaseRow, Meta};
 use crate::clock;
 use crate::{Error, Revision};
 use bytes::Bytes;
@@ -136,8 +136,8 @@ fn remove(path: &Path) -> Result<(), Error> {
 struct Saved {
     meta: Option<Meta>,
     /// By their numbers.
-    changes: BTreeMap<i64, Change>,
-    spans: Vec<Span>,
+    changes: BTreeMap<i64, ChangeRow>,
+    spans: Vec<LeaseRow>,
 }
 
 impl Saved {
@@ -146,7 +146,7 @@ impl Saved {
         let meta = Meta::read(&connection).ok();
         let mut spans = Vec::new();
         if let Ok(mut select) = connection.prepare("SELECT * FROM leases ORDER BY id") {
-            let rows = select.query_map((), Span::from_row)?;
+            let rows = select.query_map((), LeaseRow::from_row)?;
             let whole = rows
                 .map_while(Result::ok)
                 .filter(|(span, digest)| span.is_whole(*digest));
@@ -183,7 +183,7 @@ impl Saved {
     }
 
     /// Each key's last row, where it is a put whose lease is known, and the keys whose lease is not.
-    fn in_force(&self) -> (Vec<Change>, Vec<Bytes>) {
+    fn in_force(&self) -> (Vec<ChangeRow>, Vec<Bytes>) {
         let leases: BTreeSet<_> = self.spans.iter().map(|span| span.id).collect();
         let mut present = BTreeMap::new();
         for change in self.changes.values() {
@@ -206,7 +206,7 @@ impl Saved {
 }
 
 /// Every row that can be read: after one that cannot, it goes on with the next that can.
-fn read_changes(connection: &Connection) -> rusqlite::Result<BTreeMap<i64, Change>> {
+fn read_changes(connection: &Connection) -> rusqlite::Result<BTreeMap<i64, ChangeRow>> {
     let mut saved = BTreeMap::new();
     let backwards = "SELECT * FROM changes WHERE number >= ?1 ORDER BY number DESC";
     read_from(connection, backwards, i64::MIN, &mut saved)?;
@@ -230,7 +230,7 @@ fn read_from(
     connection: &Connection,
     sql: &str,
     from: i64,
-    saved: &mut BTreeMap<i64, Change>,
+    saved: &mut BTreeMap<i64, ChangeRow>,
 ) -> rusqlite::Result<Option<Option<i64>>> {
     let mut select = connection.prepare(sql)?;
     let mut rows = select.query([from])?;
@@ -242,7 +242,7 @@ fn read_from(
             Err(_) => return Ok(Some(last)),
         };
         let number: rusqlite::Result<i64> = row.get(0);
-        if let Ok((change, digest)) = Change::from_row(row)
+        if let Ok((change, digest)) = ChangeRow::from_row(row)
             && change.is_whole(digest)
         {
             saved.insert(change.number, change);

@@ -97,7 +97,7 @@ impl Meta {
 
 /// A row of `changes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ChangeRow {
     pub(super) number: i64,
     pub(super) revision: Revision,
     pub(super) key: Bytes,
@@ -109,7 +109,7 @@ pub(super) struct Change {
     pub(super) lease: i64,
 }
 
-impl Change {
+impl ChangeRow {
     pub(super) const INSERT: &str = "INSERT INTO changes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
     pub(super) fn of(number: i64, revision: Revision, event: &Event) -> Self {
@@ -205,14 +205,14 @@ impl Change {
 
 /// A row of `leases`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct LeaseRow {
     pub(super) id: i64,
     pub(super) granted: Duration,
     /// By the wall clock.
     pub(super) ends: Duration,
 }
 
-impl Span {
+impl LeaseRow {
     pub(super) const INSERT: &str = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4)";
 
     fn digest(&self) -> Digest {
@@ -259,8 +259,8 @@ fn milliseconds(duration: Duration) -> i64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) meta: Meta,
-    pub(super) changes: Vec<Change>,
-    pub(super) spans: Vec<Span>,
+    pub(super) changes: Vec<ChangeRow>,
+    pub(super) spans: Vec<LeaseRow>,
 }
 
 impl Contents {
@@ -290,8 +290,8 @@ impl Contents {
         let changes = history
             .versions()
             .map(|(key, version)| match &version.entry {
-                Some(entry) => Change::put(version.number, entry),
-                None => Change::of(
+                Some(entry) => ChangeRow::put(version.number, entry),
+                None => ChangeRow::of(
                     version.number,
                     version.revision,
                     &Event::Delete(key.clone()),
@@ -301,7 +301,7 @@ impl Contents {
         contents
             .changes
             .sort_unstable_by_key(|change| change.number);
-        let spans = history.leases().map(|(id, term)| Span {
+        let spans = history.leases().map(|(id, term)| LeaseRow {
             id: id.0,
             granted: term.granted,
             ends: term.until_wall,
@@ -322,7 +322,7 @@ impl Contents {
         let mut select = connection.prepare("SELECT * FROM changes ORDER BY number")?;
         let mut rows = select.query(())?;
         while let Some(row) = rows.next()?.filter(|_| counted.rows <= meta.rows) {
-            let (change, digest) = Change::from_row(row)?;
+            let (change, digest) = ChangeRow::from_row(row)?;
             if change.is_whole(digest) {
                 counted.add(digest);
                 changes.push(change);
@@ -332,7 +332,7 @@ impl Contents {
         let mut select = connection.prepare("SELECT * FROM leases ORDER BY id")?;
         let mut rows = select.query(())?;
         while let Some(row) = rows.next()?.filter(|_| counted.rows <= meta.rows) {
-            let (span, digest) = Span::from_row(row)?;
+            let (span, digest) = LeaseRow::from_row(row)?;
             if span.is_whole(digest) {
                 counted.add(digest);
                 spans.push(span);
@@ -407,7 +407,7 @@ impl Contents {
             history.push(Made {
                 batch: Arc::new(Batch {
                     revision: changes[0].revision,
-                    events: changes.iter().map(Change::event).collect(),
+                    events: changes.iter().map(ChangeRow::event).collect(),
                 }),
                 number: changes[0].number,
                 at: now,

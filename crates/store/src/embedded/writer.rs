@@ -198,7 +198,7 @@ impl Writer {
         match request {
             Request::Commit(transaction, reply) => hold(
                 reply,
-                staged.commit(&transaction, self.shared.settings.bytes_max),
+                staged.commit(&transaction, self.shared.options.bytes_max),
             ),
             Request::Grant(life, reply) => loop {
                 let id = LeaseId((clock::random() >> 1) as i64);
@@ -240,7 +240,7 @@ impl Writer {
     /// Forgets by itself what need not be held.
     fn forget_excess(&mut self) {
         let shared = self.shared.clone();
-        let keep = &shared.settings.keep;
+        let keep = &shared.options.keep;
         let excess = {
             let history = shared.history();
             let now = shared.clock.monotonic();

@@ -3,8 +3,8 @@
 use super::connection::{Failure, Link};
 use super::generated::etcdserverpb as pb;
 use super::members::Members;
+use super::options::{Credentials, Deadlines, InvalidOptions, Options};
 use super::refusal::{Kind, Refusal};
-use super::settings::{Credentials, Deadlines, InvalidSettings, Settings};
 use crate::clock;
 use crate::{Denial, Error};
 use prost::Message;
@@ -98,11 +98,11 @@ struct Course {
 }
 
 impl Caller {
-    pub(super) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
+    pub(super) fn new(options: &Options) -> Result<Self, InvalidOptions> {
         Ok(Self {
-            members: Members::new(settings)?,
-            deadlines: settings.deadlines,
-            credentials: settings.credentials.clone(),
+            members: Members::new(options)?,
+            deadlines: options.deadlines,
+            credentials: options.credentials.clone(),
             token: Mutex::new(Held::None),
         })
     }

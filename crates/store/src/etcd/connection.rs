@@ -4,7 +4,7 @@
 //! request had left when its connection failed, whether it was TLS that failed, and that there is no connecting again
 //! behind our back.
 
-use super::settings::split;
+use super::options::split;
 use super::tls;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};

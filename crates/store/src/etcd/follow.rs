@@ -11,8 +11,7 @@ use super::generated::{etcdserverpb as pb, mvccpb};
 use super::refusal::{Kind, Refusal};
 use super::translate::{revision, signed, unsigned};
 use super::version::{Progress, Version};
-use crate::{Answer, Batch, Change, Denial, Error, Range, Revision, Watch};
-use prost::Message;
+use crate::{Answer, Batch, Denial, Error, Message, Range, Revision, Watch};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, pending};
@@ -53,7 +52,7 @@ pub(super) struct Follow {
     /// Events of a response whose other parts are still to come.
     parts: Vec<mvccpb::Event>,
     parts_bytes: usize,
-    ready: VecDeque<Change>,
+    ready: VecDeque<Message>,
     pulse: Pulse,
     end: Option<Error>,
 }
@@ -274,7 +273,7 @@ fn canceled(response: &pb::WatchResponse) -> Refusal {
 }
 
 impl Watch for Follow {
-    fn next(&mut self) -> Answer<'_, Change> {
+    fn next(&mut self) -> Answer<'_, Message> {
         Box::pin(async move {
             loop {
                 if let Some(change) = self.ready.pop_front() {
@@ -372,7 +371,7 @@ impl Follow {
         self.parts_bytes += response
             .events
             .iter()
-            .map(Message::encoded_len)
+            .map(prost::Message::encoded_len)
             .sum::<usize>();
         if self.parts_bytes > PARTS_BYTES_MAX {
             return Err(self.lost("it says more at one revision than can be held"));
@@ -388,7 +387,7 @@ impl Follow {
     fn advance(&mut self, revision: Revision) {
         if self.progress == Progress::Proven && revision >= self.said {
             self.said = revision;
-            self.ready.push_back(Change::Progress(revision));
+            self.ready.push_back(Message::Progress(revision));
         }
     }
 
@@ -407,7 +406,7 @@ impl Follow {
             let event =
                 event.ok_or_else(|| self.lost("it said a change that is not understood"))?;
             if is_new {
-                self.ready.extend(batch.take().map(Change::Batch));
+                self.ready.extend(batch.take().map(Message::Batch));
                 self.said = revision;
             }
             batch
@@ -418,7 +417,7 @@ impl Follow {
                 .events
                 .push(event);
         }
-        self.ready.extend(batch.map(Change::Batch));
+        self.ready.extend(batch.map(Message::Batch));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Which member is asked: one until it disappoints, then the next.
 
 use super::connection::{Failure, Goal, Link};
-use super::settings::{Deadlines, InvalidSettings, Settings, parse_member};
+use super::options::{Deadlines, InvalidOptions, Options, parse_member};
 use super::tls;
 use crate::{Denial, Error};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,30 +23,27 @@ struct Current {
 }
 
 impl Members {
-    pub(super) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
-        if settings.members.is_empty() {
-            return Err(InvalidSettings::Address {
+    pub(super) fn new(options: &Options) -> Result<Self, InvalidOptions> {
+        if options.members.is_empty() {
+            return Err(InvalidOptions::Address {
                 address: String::new(),
                 why: "no member is named, as `10.0.0.1:2379`".to_owned(),
             });
         }
-        let addresses = settings.members.iter().map(|address| {
-            parse_member(address).map_err(|why| InvalidSettings::Address {
+        let addresses = options.members.iter().map(|address| {
+            parse_member(address).map_err(|why| InvalidOptions::Address {
                 address: address.clone(),
                 why,
             })
         });
         Ok(Self {
             addresses: addresses.collect::<Result<_, _>>()?,
-            server_name: settings
-                .tls
-                .as_ref()
-                .and_then(|tls| tls.server_name.clone()),
-            tls: settings.tls.as_ref().map(tls::connector).transpose()?,
-            deadlines: settings.deadlines,
+            server_name: options.tls.as_ref().and_then(|tls| tls.server_name.clone()),
+            tls: options.tls.as_ref().map(tls::connector).transpose()?,
+            deadlines: options.deadlines,
             current: Mutex::new(Current {
                 // Many clients with one list should not all begin with its first.
-                member: (crate::clock::random() % settings.members.len() as u64) as usize,
+                member: (crate::clock::random() % options.members.len() as u64) as usize,
                 link: None,
             }),
         })

@@ -10,7 +10,7 @@ const PORT: u16 = 2379;
 
 /// Where etcd is, and who we are to it.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Options {
     /// Its members, each `host:port`, or `host` for port 2379; an IPv6 address in brackets. Not empty.
     pub members: Vec<String>,
     /// How to speak TLS; `None`: without.
@@ -101,9 +101,9 @@ impl Default for Deadlines {
     }
 }
 
-/// What is wrong with settings.
+/// What is wrong with options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSettings {
+pub enum InvalidOptions {
     /// An address that cannot be read.
     #[error("`{address}`: {why}")]
     Address {
@@ -125,13 +125,13 @@ pub enum InvalidSettings {
     },
 }
 
-impl Settings {
+impl Options {
     /// Reads `etcd://a:2379,b:2379`, or `etcds://…` for TLS with the system's roots. A member without a port is at 2379.
     ///
     /// # Errors
-    /// [`InvalidSettings::Address`] for anything else.
-    pub fn parse(address: &str) -> Result<Self, InvalidSettings> {
-        let wrong = |why: &str| InvalidSettings::Address {
+    /// [`InvalidOptions::Address`] for anything else.
+    pub fn parse(address: &str) -> Result<Self, InvalidOptions> {
+        let wrong = |why: &str| InvalidOptions::Address {
             address: address.to_owned(),
             why: why.to_owned(),
         };
@@ -148,10 +148,10 @@ impl Settings {
             ));
         };
         if members.contains('@') {
-            return Err(InvalidSettings::Address {
+            return Err(InvalidOptions::Address {
                 // Not the address itself: it holds a secret.
                 address: "etcd://…@…".to_owned(),
-                why: "user and password do not stand in an address, where everybody can read them; they have settings of their own"
+                why: "user and password do not stand in an address, where everybody can read them; they have options of their own"
                     .to_owned(),
             });
         }
@@ -252,9 +252,9 @@ mod tests {
             ("etcd://[::1],[::1]:5", &["[::1]:2379", "[::1]:5"]),
             ("etcds://etcd-0.internal_x:1", &["etcd-0.internal_x:1"]),
         ] {
-            let settings = Settings::parse(address).expect(address);
-            assert_eq!(settings.members, members);
-            assert_eq!(settings.tls.is_some(), address.starts_with("etcds"));
+            let options = Options::parse(address).expect(address);
+            assert_eq!(options.members, members);
+            assert_eq!(options.tls.is_some(), address.starts_with("etcds"));
         }
     }
 
@@ -276,7 +276,7 @@ mod tests {
             ("etcd://a/mizan", "`namespace`"),
             ("etcd://a b", "has no ` `"),
         ] {
-            let error = Settings::parse(address).expect_err(address).to_string();
+            let error = Options::parse(address).expect_err(address).to_string();
             assert!(error.contains(told), "{address}: {error}");
             assert!(error.contains(address), "{address}: {error}");
         }
@@ -284,18 +284,18 @@ mod tests {
 
     #[test]
     fn members_that_are_named_one_by_one_are_looked_at_too() {
-        let mut settings = Settings::parse("etcd://a").expect("good");
-        settings.members = vec!["::1".to_owned()];
-        let error = crate::etcd::Etcd::new(&settings).expect_err("refused");
+        let mut options = Options::parse("etcd://a").expect("good");
+        options.members = vec!["::1".to_owned()];
+        let error = crate::etcd::Etcd::new(&options).expect_err("refused");
         assert!(error.to_string().contains("`[::1]:2379`"), "{error}");
-        settings.members.clear();
-        let error = crate::etcd::Etcd::new(&settings).expect_err("refused");
+        options.members.clear();
+        let error = crate::etcd::Etcd::new(&options).expect_err("refused");
         assert!(error.to_string().contains("no member is named"), "{error}");
     }
 
     #[test]
     fn a_secret_in_an_address_is_not_repeated() {
-        let error = Settings::parse("etcd://root:s3cret@a").expect_err("refused");
+        let error = Options::parse("etcd://root:s3cret@a").expect_err("refused");
         assert!(!error.to_string().contains("s3cret"), "{error}");
     }
 

@@ -1,6 +1,6 @@
 //! TLS: what is trusted, what is shown, and what its errors mean to people.
 
-use super::settings::{ClientCertificate, InvalidSettings, Tls};
+use super::options::{ClientCertificate, InvalidOptions, Tls};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 
 /// What connects as `tls` says.
-pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, InvalidSettings> {
+pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, InvalidOptions> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| InvalidSettings::Tls(error.to_string()))?
+        .map_err(|error| InvalidOptions::Tls(error.to_string()))?
         .with_root_certificates(roots(tls)?);
     let mut config = match &tls.client {
         None => builder.with_no_client_auth(),
         Some(client) => {
             let (chain, key) = read_client(client)?;
             builder.with_client_auth_cert(chain, key).map_err(|error| {
-                InvalidSettings::Tls(format!("the client certificate and its key: {error}"))
+                InvalidOptions::Tls(format!("the client certificate and its key: {error}"))
             })?
         }
     };
@@ -28,13 +28,13 @@ pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, InvalidSettings> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, InvalidSettings> {
+fn roots(tls: &Tls) -> Result<RootCertStore, InvalidOptions> {
     let mut store = RootCertStore::empty();
     let Some(pem) = &tls.roots else {
         let found = rustls_native_certs::load_native_certs();
         store.add_parsable_certificates(found.certs);
         if store.is_empty() {
-            return Err(InvalidSettings::Tls(
+            return Err(InvalidOptions::Tls(
                 "this system has no root certificates (install `ca-certificates`), and none are given".to_owned(),
             ));
         }
@@ -43,31 +43,31 @@ fn roots(tls: &Tls) -> Result<RootCertStore, InvalidSettings> {
     for certificate in certificates(pem, "the root certificates")? {
         store
             .add(certificate)
-            .map_err(|error| InvalidSettings::Tls(format!("a root certificate: {error}")))?;
+            .map_err(|error| InvalidOptions::Tls(format!("a root certificate: {error}")))?;
     }
     Ok(store)
 }
 
 fn read_client(
     client: &ClientCertificate,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), InvalidSettings> {
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), InvalidOptions> {
     let chain = certificates(&client.chain, "the client certificate")?;
     let key = PrivateKeyDer::from_pem_slice(&client.key).map_err(|error| {
-        InvalidSettings::Tls(format!(
+        InvalidOptions::Tls(format!(
             "the client certificate's key is no PEM key: {error}"
         ))
     })?;
     Ok((chain, key))
 }
 
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, InvalidSettings> {
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, InvalidOptions> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(InvalidSettings::Tls(format!(
+        Ok(_) => Err(InvalidOptions::Tls(format!(
             "{what}: there is no `BEGIN CERTIFICATE` in it"
         ))),
-        Err(error) => Err(InvalidSettings::Tls(format!("{what}: {error}"))),
+        Err(error) => Err(InvalidOptions::Tls(format!("{what}: {error}"))),
     }
 }
 

@@ -28,9 +28,9 @@ impl Following {
         let tell = move |said| {
             let _ = tell.send(said);
         };
-        let settings = Settings::new(random);
+        let options = Options::new(random);
         let shared: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
-        let mut follower = Follower::new(shared, PREFIX.into(), settings, tell);
+        let mut follower = Follower::new(shared, PREFIX.into(), options, tell);
         if let Some((memory, known)) = restored {
             follower.restore(memory, known);
         }

@@ -4,7 +4,7 @@
 
 use crate::support::{commit, entries, everything, open, put, revision};
 use mizan_store::embedded::Embedded;
-use mizan_store::{Change, Compare, Error, Event, Operation, Store, Transaction};
+use mizan_store::{Compare, Error, Event, Message, Operation, Store, Transaction};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -280,7 +280,7 @@ async fn after_a_fault_of_the_disk_nothing_is_written_any_more() {
         .expect("it is held");
     let said = watch.next().await.expect("it is open");
     assert!(
-        matches!(&said, Change::Batch(batch) if matches!(&batch.events[0], Event::Put(_))),
+        matches!(&said, Message::Batch(batch) if matches!(&batch.events[0], Event::Put(_))),
         "{said:?}"
     );
     put(&store, "a", "goes on").await;

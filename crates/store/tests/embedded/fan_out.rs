@@ -1,7 +1,7 @@
 //! A thousand who watch.
 
 use crate::support::{everything, open, put, revision};
-use mizan_store::{Change, Clock, Range, Store, System};
+use mizan_store::{Clock, Message, Range, Store, System};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -36,7 +36,7 @@ async fn a_thousand_watches_hear_of_every_change_in_time() {
         let heard = heard.clone();
         tokio::spawn(async move {
             while let Ok(change) = watch.next().await {
-                if let Change::Batch(batch) = change
+                if let Message::Batch(batch) = change
                     && heard.send((batch.revision, System.monotonic())).is_err()
                 {
                     break;

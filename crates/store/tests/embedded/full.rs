@@ -33,7 +33,7 @@ impl Room {
         match by {
             LIMIT => {
                 let before = getrlimit(Resource::Fsize);
-                let mut limit = before.clone();
+                let mut limit = before;
                 limit.current = Some(9 << 20);
                 setrlimit(Resource::Fsize, limit).expect("it may be lowered");
                 Self::Limit(before.current)

@@ -3,8 +3,8 @@
 use crate::support::{
     Hand, commit, entries, entries_at, everything, keys, open, open_at, put, revision,
 };
-use mizan_store::embedded::{Embedded, Keep, Settings};
-use mizan_store::{Change, Error, LeaseId, Operation, Store};
+use mizan_store::embedded::{Embedded, Keep, Options};
+use mizan_store::{Error, LeaseId, Message, Operation, Store};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ async fn present_and_past_are_there_after_a_restart() {
     );
     let mut watch = store.watch(everything(), 21).await.expect("it is held");
     for revision in 21..=51 {
-        let Ok(Change::Batch(batch)) = watch.next().await else {
+        let Ok(Message::Batch(batch)) = watch.next().await else {
             panic!("no batch");
         };
         assert_eq!(batch.revision, revision);
@@ -131,7 +131,7 @@ async fn a_lease_that_was_over_while_it_was_down_ends_at_the_start() {
     // Without anybody who asks for anything.
     let ends = async {
         loop {
-            if let Change::Batch(batch) = watch.next().await.expect("it is open") {
+            if let Message::Batch(batch) = watch.next().await.expect("it is open") {
                 break batch.events;
             }
         }
@@ -171,11 +171,11 @@ async fn a_lease_that_was_kept_alive_is_so_after_a_restart() {
 #[tokio::test]
 async fn a_store_that_is_full_takes_what_makes_it_less() {
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = Settings {
+    let options = Options {
         bytes_max: 10_000,
-        ..Settings::default()
+        ..Options::default()
     };
-    let store = Embedded::open(folder.path(), settings).expect("it opens");
+    let store = Embedded::open(folder.path(), options).expect("it opens");
     for at in 0..9 {
         put(&store, &format!("k{at}"), &"v".repeat(1_000)).await;
     }
@@ -194,15 +194,15 @@ async fn a_store_that_is_full_takes_what_makes_it_less() {
 async fn history_that_is_old_is_forgotten_by_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let clock = Hand::at(1_000_000);
-    let settings = Settings {
+    let options = Options {
         keep: Keep {
             revisions_min: 100,
             ..Keep::default()
         },
         clock: clock.clone(),
-        ..Settings::default()
+        ..Options::default()
     };
-    let store = Embedded::open(folder.path(), settings).expect("it opens");
+    let store = Embedded::open(folder.path(), options).expect("it opens");
     for turn in 0..300 {
         put(&store, "a", &turn.to_string()).await;
     }
@@ -224,14 +224,14 @@ async fn history_that_is_old_is_forgotten_by_itself() {
 #[tokio::test]
 async fn history_that_is_large_is_forgotten_though_it_is_young() {
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = Settings {
+    let options = Options {
         keep: Keep {
             bytes_max: 100_000,
             ..Keep::default()
         },
-        ..Settings::default()
+        ..Options::default()
     };
-    let store = Embedded::open(folder.path(), settings).expect("it opens");
+    let store = Embedded::open(folder.path(), options).expect("it opens");
     let mut behind = store.watch(everything(), 1).await.expect("it is held");
     for _ in 0..300 {
         put(&store, "a", &"v".repeat(1_000)).await;
@@ -305,7 +305,7 @@ async fn who_follows_a_store_that_is_closed_is_told_after_the_last_change() {
     put(&store, "a", "1").await;
     drop(store);
     let said = watch.next().await;
-    assert!(matches!(said, Ok(Change::Batch(_))), "{said:?}");
+    assert!(matches!(said, Ok(Message::Batch(_))), "{said:?}");
     for _ in 0..2 {
         let said = watch.next().await;
         assert!(matches!(said, Err(Error::Unavailable(_))), "{said:?}");

@@ -1,6 +1,6 @@
 //! What the tests of the embedded store have in common.
 
-use mizan_store::embedded::{Embedded, Settings};
+use mizan_store::embedded::{Embedded, Options};
 use mizan_store::{Clock, Committed, Entry, Error, Operation, Query, Range, Store, Transaction};
 use std::path::Path;
 use std::sync::Arc;
@@ -45,16 +45,16 @@ impl Clock for Hand {
 }
 
 pub(crate) fn open(path: &Path) -> Result<Embedded, Error> {
-    Embedded::open(path, Settings::default())
+    Embedded::open(path, Options::default())
 }
 
 /// With a clock that the test sets.
 pub(crate) fn open_at(path: &Path, clock: &Arc<Hand>) -> Embedded {
-    let settings = Settings {
+    let options = Options {
         clock: clock.clone(),
-        ..Settings::default()
+        ..Options::default()
     };
-    Embedded::open(path, settings).expect("it opens")
+    Embedded::open(path, options).expect("it opens")
 }
 
 pub(crate) fn everything() -> Range {

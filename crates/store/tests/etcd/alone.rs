@@ -1,6 +1,6 @@
 //! One node: its end and its return, what it forgets, and what it says of itself.
 
-use super::node::{Node, all, binaries, eventually, newest, next_words, put, settings, value};
+use super::node::{Node, all, binaries, eventually, newest, next_words, options_of, put, value};
 use mizan_store::etcd::Etcd;
 use mizan_store::{Clock, Error, LeaseId, Operation, Query, Store, System, Transaction};
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn nobody_there_is_said_at_once_and_to_each_who_asks() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = gone.local_addr().expect("it is bound").to_string();
     drop(gone);
-    let store = Etcd::new(&settings([address.clone()])).expect("good settings");
+    let store = Etcd::new(&options_of([address.clone()])).expect("good options");
     let began = System.monotonic();
     let refused = [
         put(&store, "a", "1").await.expect_err("nobody is there"),
@@ -119,9 +119,9 @@ async fn old_versions_come_with_warnings() {
 async fn a_namespace_sees_nothing_else_and_others_see_it() {
     let node = Node::alone(&newest()).await;
     let whole = node.store().await;
-    let mut inside = settings([node.address()]);
+    let mut inside = options_of([node.address()]);
     inside.namespace = "mizan/".into();
-    let inside = Etcd::new(&inside).expect("good settings");
+    let inside = Etcd::new(&inside).expect("good options");
     put(&whole, "other", "1").await.expect("it is up");
     put(&inside, "a", "2").await.expect("it is up");
     assert_eq!(value(&whole, "mizan/a").await, Ok(Some("2".to_owned())));

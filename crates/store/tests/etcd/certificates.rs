@@ -1,6 +1,6 @@
 //! TLS: who is trusted, and who is shown to be whom.
 
-use super::node::{Node, Plan, all, binaries, newest, next_words, put, settings, value};
+use super::node::{Node, Plan, all, binaries, newest, next_words, options_of, put, value};
 use mizan_store::etcd::{ClientCertificate, Etcd, Tls};
 use mizan_store::{Denial, Error, Store};
 use rcgen::{
@@ -67,9 +67,9 @@ fn secured(binary: &super::node::Binary, folder: &Path, authority: &Authority) -
 }
 
 fn store(node: &Node, tls: Tls) -> Etcd {
-    let mut settings = settings([node.address()]);
-    settings.tls = Some(tls);
-    Etcd::new(&settings).expect("good settings")
+    let mut options = options_of([node.address()]);
+    options.tls = Some(tls);
+    Etcd::new(&options).expect("good options")
 }
 
 /// What is told of TLS to each who asks.
@@ -185,7 +185,7 @@ async fn tls_where_there_is_none_and_none_where_there_is_are_told() {
     );
     let node = secured(&newest(), folder.path(), &authority);
     node.up(&store(&node, tls)).await;
-    let without = Etcd::new(&settings([node.address()])).expect("good settings");
+    let without = Etcd::new(&options_of([node.address()])).expect("good options");
     let refused = put(&without, "a", "1").await;
     let Err(Error::Unavailable(why) | Error::Unknown(why)) = refused else {
         panic!("{refused:?}");
@@ -211,13 +211,13 @@ fn certificates_that_cannot_be_read_are_told_before_anything_is_asked() {
         (None, Some(swapped), "no `BEGIN CERTIFICATE`"),
     ];
     for (roots, client, expected) in cases {
-        let mut settings = settings(["127.0.0.1:2379".to_owned()]);
-        settings.tls = Some(Tls {
+        let mut options = options_of(["127.0.0.1:2379".to_owned()]);
+        options.tls = Some(Tls {
             roots: Some(roots.unwrap_or(&authority.pem).to_owned().into()),
             client,
             server_name: None,
         });
-        let error = Etcd::new(&settings).expect_err("refused").to_string();
+        let error = Etcd::new(&options).expect_err("refused").to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }
 }

@@ -1,6 +1,6 @@
 //! The suite that all engines pass.
 
-use super::node::{Node, binaries, settings};
+use super::node::{Node, binaries, options_of};
 use mizan_store::Store;
 use mizan_store::conformance::{Options, run};
 use mizan_store::etcd::Etcd;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What etcd is given beyond the suite's own bounds: it looks for ended leases twice a second, one revocation at a time.
-fn options() -> Options {
+fn suite() -> Options {
     Options {
         expiry_late_max: Duration::from_secs(3),
         proves_no_progress: true,
@@ -21,7 +21,7 @@ async fn every_version_passes_the_suite() {
     for binary in binaries() {
         let node = Node::alone(&binary).await;
         let store: Arc<dyn Store> = Arc::new(node.store().await);
-        let ran = run(&options(), |_| std::future::ready(Arc::clone(&store))).await;
+        let ran = run(&suite(), |_| std::future::ready(Arc::clone(&store))).await;
         eprintln!("etcd {}: {ran} cases", binary.series);
     }
 }
@@ -30,15 +30,15 @@ async fn every_version_passes_the_suite() {
 async fn a_namespace_is_not_seen_by_keys_prefixes_and_watches() {
     let node = Node::alone(&super::node::newest()).await;
     node.store().await;
-    let mut settings = settings([node.address()]);
-    settings.namespace = "mizan/".into();
-    let store: Arc<dyn Store> = Arc::new(Etcd::new(&settings).expect("good settings"));
+    let mut options = options_of([node.address()]);
+    options.namespace = "mizan/".into();
+    let store: Arc<dyn Store> = Arc::new(Etcd::new(&options).expect("good options"));
     for only in ["key", "prefix", "watch", "conflict"] {
-        let options = Options {
+        let some = Options {
             only: Some(only.to_owned()),
-            ..options()
+            ..suite()
         };
-        let ran = run(&options, |_| std::future::ready(Arc::clone(&store))).await;
+        let ran = run(&some, |_| std::future::ready(Arc::clone(&store))).await;
         assert!(ran > 2, "{ran} cases are about {only}");
     }
 }

@@ -1,25 +1,25 @@
 //! What lies between us and etcd: cut, stalled, slow.
 
 use super::node::{
-    Node, SOON, all, binaries, eventually, newest, next_words, put, settings, value,
+    Node, SOON, all, binaries, eventually, newest, next_words, options_of, put, value,
 };
 use super::relay::{Fault, Relay};
 use mizan_store::etcd::{Deadlines, Etcd};
-use mizan_store::{Change, Clock, Error, Event, Revision, Store, System, Watch};
+use mizan_store::{Clock, Error, Event, Message, Revision, Store, System, Watch};
 use std::time::Duration;
 
 async fn through(node: &Node) -> (Relay, Etcd) {
     let relay = Relay::start(node.address()).await;
-    let store = Etcd::new(&settings([relay.address.to_string()])).expect("good settings");
+    let store = Etcd::new(&options_of([relay.address.to_string()])).expect("good options");
     (relay, store)
 }
 
 /// The same, asking an idle watch more often than three times in a second.
 async fn through_and_eager(node: &Node) -> (Relay, Etcd) {
     let relay = Relay::start(node.address()).await;
-    let mut settings = settings([relay.address.to_string()]);
-    settings.deadlines.progress = Duration::from_millis(300);
-    (relay, Etcd::new(&settings).expect("good settings"))
+    let mut options = options_of([relay.address.to_string()]);
+    options.deadlines.progress = Duration::from_millis(300);
+    (relay, Etcd::new(&options).expect("good options"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,12 +98,12 @@ async fn a_change_without_an_answer_is_unknown_and_a_read_unavailable() {
     let node = Node::alone(&newest()).await;
     let direct = node.store().await;
     let relay = Relay::start(node.address()).await;
-    let mut settings = settings([relay.address.to_string()]);
-    settings.deadlines = Deadlines {
+    let mut options = options_of([relay.address.to_string()]);
+    options.deadlines = Deadlines {
         request: Duration::from_secs(2),
         ..Deadlines::default()
     };
-    let store = Etcd::new(&settings).expect("good settings");
+    let store = Etcd::new(&options).expect("good options");
     put(&store, "a", "0").await.expect("it is up");
     relay.set(Fault::Stall);
     let began = System.monotonic();
@@ -158,14 +158,14 @@ async fn under_random_faults_every_change_is_said_once() {
         let node = Node::alone(&binary).await;
         let direct = node.store().await;
         let relay = Relay::start(node.address()).await;
-        let mut settings = settings([relay.address.to_string()]);
-        settings.deadlines = Deadlines {
+        let mut options = options_of([relay.address.to_string()]);
+        options.deadlines = Deadlines {
             connect: Duration::from_millis(300),
             patience: Duration::from_millis(300),
             request: Duration::from_secs(1),
             progress: Duration::from_millis(100),
         };
-        let store = Etcd::new(&settings).expect("good settings");
+        let store = Etcd::new(&options).expect("good options");
         let first = put(&direct, "a", "begin").await.expect("it is up");
         let follower = tokio::spawn(follow(store, first + 1));
         let mut made = Vec::new();
@@ -218,7 +218,7 @@ async fn follow(store: Etcd, mut next: Revision) -> (Vec<Revision>, u32) {
 async fn next_change(watch: &mut dyn Watch) -> Result<(Revision, bool), Error> {
     loop {
         let said = tokio::time::timeout(SOON, watch.next()).await;
-        if let Change::Batch(batch) = said.expect("something is said, or it ends")? {
+        if let Message::Batch(batch) = said.expect("something is said, or it ends")? {
             let is_last = batch
                 .events
                 .iter()

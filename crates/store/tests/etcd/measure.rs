@@ -1,7 +1,7 @@
 //! How long it takes, on one node of this machine: printed, and held to a bound that only something broken passes.
 
 use super::node::{Node, SOON, all, binaries, put};
-use mizan_store::{Change, Clock, Store, System};
+use mizan_store::{Clock, Message, Store, System};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -27,7 +27,7 @@ async fn a_change_is_acknowledged_and_seen_soon() {
                 let said = timeout(SOON, watch.next())
                     .await
                     .expect("something is said");
-                assert!(matches!(said, Ok(Change::Batch(_))), "{said:?}");
+                assert!(matches!(said, Ok(Message::Batch(_))), "{said:?}");
                 System.monotonic()
             };
             let (commit, hear) = tokio::join!(commit, hear);

@@ -1,8 +1,8 @@
 //! Real etcd processes. Each is stopped by its own pid when it is dropped, and so is its folder.
 
-use mizan_store::etcd::{Deadlines, Etcd, Settings};
+use mizan_store::etcd::{Deadlines, Etcd, Options};
 use mizan_store::{
-    Change, Error, Event, Operation, Query, Range, Revision, Store, Transaction, Watch,
+    Error, Event, Message, Operation, Query, Range, Revision, Store, Transaction, Watch,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -209,7 +209,7 @@ impl Node {
 
     /// A store in it alone, which is up.
     pub(crate) async fn store(&self) -> Etcd {
-        let store = Etcd::new(&settings([self.address()])).expect("good settings");
+        let store = Etcd::new(&options_of([self.address()])).expect("good options");
         self.up(&store).await;
         store
     }
@@ -257,9 +257,9 @@ fn spawn(binary: &Binary, plan: &Plan, folder: &Path) -> Child {
         .expect("etcd starts")
 }
 
-/// Settings for `members`.
-pub(crate) fn settings(members: impl IntoIterator<Item = String>) -> Settings {
-    Settings {
+/// Options for `members`.
+pub(crate) fn options_of(members: impl IntoIterator<Item = String>) -> Options {
+    Options {
         members: members.into_iter().collect(),
         tls: None,
         credentials: None,
@@ -314,7 +314,7 @@ pub(crate) async fn next_words(watch: &mut dyn Watch) -> Result<String, Error> {
         let said = timeout(SOON, watch.next())
             .await
             .expect("something is said");
-        if let Change::Batch(batch) = said? {
+        if let Message::Batch(batch) = said? {
             let words = batch.events.iter().map(|event| match event {
                 Event::Put(entry) => format!(
                     "{}={}",

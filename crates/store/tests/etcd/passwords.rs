@@ -1,6 +1,6 @@
 //! Users, roles, tokens.
 
-use super::node::{Node, Plan, all, binaries, gateway, next_words, put, settings, value};
+use super::node::{Node, Plan, all, binaries, gateway, next_words, options_of, put, value};
 use mizan_store::etcd::{Credentials, Etcd, Password};
 use mizan_store::{Denial, Error, Operation, Query, Range, Store, Transaction};
 use std::io::Write;
@@ -36,13 +36,13 @@ async fn guarded(binary: &super::node::Binary, flags: &[&str]) -> Node {
 }
 
 fn as_user(node: &Node, user: &str, password: Password, namespace: &'static str) -> Etcd {
-    let mut settings = settings([node.address()]);
-    settings.credentials = Some(Credentials {
+    let mut options = options_of([node.address()]);
+    options.credentials = Some(Credentials {
         user: user.to_owned(),
         password,
     });
-    settings.namespace = namespace.into();
-    Etcd::new(&settings).expect("good settings")
+    options.namespace = namespace.into();
+    Etcd::new(&options).expect("good options")
 }
 
 fn text(password: &str) -> Password {
@@ -109,7 +109,7 @@ async fn a_wrong_password_and_none_at_all_are_told_apart() {
                 assert_eq!(error, Error::Denied(Denial::Password));
             }
         }
-        let nobody = Etcd::new(&settings([node.address()])).expect("good settings");
+        let nobody = Etcd::new(&options_of([node.address()])).expect("good options");
         let refused = [
             put(&nobody, "a", "1").await.expect_err("refused"),
             value(&nobody, "a").await.expect_err("refused"),

@@ -1,10 +1,10 @@
 //! Three nodes, of which one fails.
 
 use super::node::{
-    Node, Plan, SOON, all, binaries, eventually, gateway, newest, put, settings, value,
+    Node, Plan, SOON, all, binaries, eventually, gateway, newest, options_of, put, value,
 };
 use mizan_store::etcd::Etcd;
-use mizan_store::{Change, Clock, Error, Event, Revision, Store, System};
+use mizan_store::{Clock, Error, Event, Message, Revision, Store, System};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -13,7 +13,7 @@ async fn three(binary: &super::node::Binary) -> (Vec<Node>, Etcd) {
         .into_iter()
         .map(|plan| Node::start(binary, plan))
         .collect();
-    let store = Etcd::new(&settings(nodes.iter().map(Node::address))).expect("good settings");
+    let store = Etcd::new(&options_of(nodes.iter().map(Node::address))).expect("good options");
     for node in &nodes {
         node.store().await;
     }
@@ -44,8 +44,8 @@ async fn follow(store: Etcd, from: Revision) -> (Vec<String>, u32) {
                 .await
                 .expect("something is said")
             {
-                Ok(Change::Progress(revision)) => next = revision + 1,
-                Ok(Change::Batch(batch)) => {
+                Ok(Message::Progress(revision)) => next = revision + 1,
+                Ok(Message::Batch(batch)) => {
                     next = batch.revision + 1;
                     for event in batch.events {
                         let Event::Put(entry) = event else {
@@ -76,8 +76,8 @@ async fn no_watch_misses_a_change_when_the_leader_is_killed() {
         // Each begins at a member of its own choice; by this many, one is at the leader.
         let watches: Vec<_> = (0..12)
             .map(|_| {
-                let members = settings(nodes.iter().map(Node::address));
-                let store = Etcd::new(&members).expect("good settings");
+                let members = options_of(nodes.iter().map(Node::address));
+                let store = Etcd::new(&members).expect("good options");
                 tokio::spawn(follow(store, from))
             })
             .collect();

@@ -119,7 +119,7 @@ impl Meaning for StoreAddress {
     fn read(text: &str) -> Result<Self, String> {
         match text.strip_prefix("embedded:") {
             Some(folder) => AbsolutePath::read(folder).map(|path| Self::Embedded(path.0)),
-            None => match mizan_store::etcd::Settings::parse(text) {
+            None => match mizan_store::etcd::Options::parse(text) {
                 Ok(_) => Ok(Self::Etcd(text.to_owned())),
                 Err(error) if text.contains("://") => Err(error.to_string()),
                 Err(_) => Err(format!(

@@ -1,7 +1,7 @@
 //! A server of etcd's protocol whose answers are written by a test.
 
 use crate::etcd::generated::etcdserverpb as pb;
-use crate::etcd::{Credentials, Deadlines, Etcd, Password, Settings};
+use crate::etcd::{Credentials, Deadlines, Etcd, Options, Password};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -155,7 +155,7 @@ impl Stage {
             .add_service(pb::maintenance_server::MaintenanceServer::from_arc(played()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         let server = tokio::spawn(async move { server.await.expect("it serves") });
-        let settings = Settings {
+        let options = Options {
             members: vec![address.to_string()],
             tls: None,
             credentials,
@@ -164,7 +164,7 @@ impl Stage {
         };
         Self {
             script,
-            store: Etcd::new(&settings).expect("good settings"),
+            store: Etcd::new(&options).expect("good options"),
             watches,
             server,
         }

@@ -2,7 +2,7 @@
 
 use super::server::{Played, Stage, said_at};
 use crate::etcd::generated::etcdserverpb as pb;
-use crate::{Batch, Change, Denial, Error, Range, Store, Watch};
+use crate::{Batch, Denial, Error, Message, Range, Store, Watch};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -23,8 +23,8 @@ async fn opened(stage: &mut Stage, current: i64) -> (Box<dyn Watch>, Played) {
 async fn said(watch: &mut Box<dyn Watch>) -> Result<String, Error> {
     let next = timeout(Duration::from_secs(10), watch.next());
     Ok(match next.await.expect("something is said")? {
-        Change::Progress(revision) => format!("progress {revision}"),
-        Change::Batch(Batch { revision, events }) => {
+        Message::Progress(revision) => format!("progress {revision}"),
+        Message::Batch(Batch { revision, events }) => {
             let keys = events
                 .iter()
                 .map(|event| event.key().escape_ascii().to_string());

@@ -182,12 +182,12 @@ fn many_differences_are_compared_in_one_pass() {
             (key, entry)
         };
         let memory = Memory::new((0..200_000).map(entry).collect(), 1);
-        let (none, settings) = (Vec::new(), Settings::new(|| 0));
+        let (none, options) = (Vec::new(), Options::new(|| 0));
         let listing = Listing {
             revision: 2,
             entries: none,
         };
-        let mut follower = Follower::new(Faulty::new(), PREFIX.into(), settings, |_| {});
+        let mut follower = Follower::new(Faulty::new(), PREFIX.into(), options, |_| {});
         follower.memory = memory;
         // The same keys, otherwise different: nothing was missed.
         let other = |it: Difference| Difference {

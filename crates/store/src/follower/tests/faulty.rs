@@ -1,7 +1,7 @@
 //! A store that does what a test tells it: loses its watch, its history, its past, an event.
 
 use crate::{
-    Answer, Batch, Change, Committed, Entry, Error, Event, Identity, Lease, LeaseId, Listing,
+    Answer, Batch, Committed, Entry, Error, Event, Identity, Lease, LeaseId, Listing, Message,
     Query, Range, Revision, Store, Transaction, Watch,
 };
 use bytes::Bytes;
@@ -221,7 +221,7 @@ fn unasked<T: Send + 'static>() -> Answer<'static, T> {
 }
 
 impl Watch for Cursor {
-    fn next(&mut self) -> Answer<'_, Change> {
+    fn next(&mut self) -> Answer<'_, Message> {
         Box::pin(async move {
             loop {
                 self.moved.mark_unchanged();
@@ -241,10 +241,10 @@ impl Watch for Cursor {
                     let found = history.find(|batch| batch.revision >= self.next);
                     if let Some(batch) = found.filter(|_| !inside.is_slow) {
                         self.next = batch.revision + 1;
-                        return Ok(Change::Batch(batch.clone()));
+                        return Ok(Message::Batch(batch.clone()));
                     }
                     if let Some(revision) = inside.progress.take() {
-                        return Ok(Change::Progress(revision));
+                        return Ok(Message::Progress(revision));
                     }
                     if inside.ends_read_watches {
                         return Err(Error::Unavailable("it is read".to_owned()));
@@ -253,7 +253,7 @@ impl Watch for Cursor {
                 if is_endless {
                     // As a channel would, which tells who never waits to let others have a turn.
                     tokio::task::consume_budget().await;
-                    return Ok(Change::Progress(0));
+                    return Ok(Message::Progress(0));
                 }
                 let gone = Error::Unavailable("it is gone".to_owned());
                 self.moved.changed().await.map_err(|_| gone)?;
