@@ -465,6 +465,19 @@ fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() 
             "mine.toml:2:1: unknown key `balancerz`",
         ),
         (vec!["simulate", "s01", "--seconds", "0"], "0"),
+        (
+            vec!["simulate", "s"],
+            "`s` is the beginning of 24 scenarios: s01-one-slow, ",
+        ),
+        (
+            vec!["simulate", "s07"],
+            "2 scenarios: s07-herd, s07-herd-of-one; say which, or `all`",
+        ),
+        (
+            vec!["simulate", "black-hole"],
+            "did you mean s04-black-hole?",
+        ),
+        (vec!["simulate", "s09-flaping"], "did you mean s09-flapping?"),
     ] {
         let refused = mizan(&arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
@@ -473,5 +486,6 @@ fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() 
             "{arguments:?}: {}",
             err(&refused)
         );
+        assert!(err(&refused).matches("mine.toml").count() <= 1, "{}", err(&refused));
     }
 }

@@ -36,6 +36,8 @@ use outcome::Shares;
 
 /// A log may span no more: idle time costs time, too.
 const SPAN_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Nor may a backend work longer on its share, because no request is given up.
+const WORK_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// A second of virtual time behind the last arrival, so that the plots close.
 const TAIL: Duration = Duration::from_secs(1);
 /// Most backends of a replay.
@@ -99,6 +101,8 @@ pub enum ReplayError {
     UnknownBackend(String, Vec<String>),
     /// From the first to the last request it is more than a week.
     TooLong(Duration),
+    /// So long would the slowest backend work on an even share, or on one request: more than 30 days.
+    TooMuchWork(Duration),
 }
 
 impl fmt::Display for ReplayError {
@@ -110,6 +114,11 @@ impl fmt::Display for ReplayError {
                 "none of {} lines is a request that a backend answered{}",
                 counts.lines,
                 outcome::not_used(counts)
+            ),
+            Self::UnknownPool(name, known) if known.is_empty() => write!(
+                f,
+                "the log names no pools, so that there is no pool `{name}`: leave --pool out \
+                 (a log of nginx or Apache is one of a single pool)"
             ),
             Self::UnknownPool(name, known) => {
                 write!(
@@ -139,6 +148,12 @@ impl fmt::Display for ReplayError {
                 f,
                 "the log spans {:.1} days, of 7 that can be played: cut it, or look for a line with a wrong date",
                 span.as_secs_f64() / 86_400.0
+            ),
+            Self::TooMuchWork(time) => write!(
+                f,
+                "the slowest backend would work on its share for {:.1} days, of 30 that can be played: \
+                 give more --backends or --slots, or a smaller factor to --slow",
+                time.as_secs_f64() / 86_400.0
             ),
         }
     }
@@ -174,6 +189,10 @@ pub fn replay(log: LogReader, changes: &Changes) -> Result<ReplayReport, ReplayE
     let span = Duration::from_nanos(last - first);
     if span > SPAN_MAX {
         return Err(ReplayError::TooLong(span));
+    }
+    let longest = world.longest(&requests);
+    if longest > WORK_MAX {
+        return Err(ReplayError::TooMuchWork(longest));
     }
     let scenario = world.scenario(&requests, span, &pool);
     let policies = match changes.policies.is_empty() {
@@ -283,44 +302,40 @@ impl World {
     /// waits are not: what a request took is its work.
     fn fit(&mut self, requests: &mut [Recorded], whole_seconds: bool) -> demand::Fit {
         let place = &self.place;
-        let station = |request: &Recorded| place.get(request.backend as usize).copied().flatten();
-        let stations: Vec<Option<usize>> = match self.recorded {
-            0 => vec![None],
-            count => (0..count).map(Some).collect(),
+        // Where the log names nobody, requests are served by all together.
+        let is_named = self.recorded > 0;
+        let shared = if is_named { 1 } else { self.names.len() };
+        let station = |request: &Recorded| match is_named {
+            true => place.get(request.backend as usize).copied().flatten(),
+            false => Some(0),
         };
-        // Requests of nobody are served by all together.
-        let shared = if self.recorded == 0 {
-            self.names.len()
-        } else {
-            1
-        };
-        let most = stations.iter().map(|wanted| {
-            demand::in_flight_max(
-                requests
-                    .iter()
-                    .filter(|request| station(request) == *wanted),
-            )
-        });
-        let most = most.max().unwrap_or(1).div_ceil(shared).max(1);
+        let stations = self.recorded.max(1);
+        let at = requests
+            .iter()
+            .filter_map(|request| Some((station(request)?, request)));
+        let most = demand::in_flight_max(at, stations).div_ceil(shared).max(1);
         self.slots = self.slots_given.unwrap_or(most).max(1);
-        let mut fit = demand::Fit::default();
-        if self.slots_given.is_some() && !whole_seconds {
-            for wanted in &stations {
-                let here = requests
-                    .iter_mut()
-                    .filter(|request| station(request) == *wanted);
-                fit.too_early += demand::take_out_waits(here, self.slots * shared).too_early;
-            }
+        if self.slots_given.is_none() || whole_seconds {
+            return demand::Fit::default();
         }
-        fit
+        let at = requests
+            .iter_mut()
+            .filter_map(|request| Some((station(request)?, request)));
+        demand::take_out_waits(at, stations, self.slots * shared)
+    }
+
+    /// How long the slowest backend would work on an even share of all, or on the longest request.
+    fn longest(&self, requests: &[Recorded]) -> Duration {
+        let slowest = self.slow.iter().copied().fold(0.0, f64::max);
+        let sum: f64 = requests.iter().map(|request| request.work as f64).sum();
+        let most = requests.iter().map(|request| request.work).max();
+        let share = sum / (self.slots as f64 * self.names.len() as f64);
+        let nanos = share.max(most.unwrap_or(0) as f64) * slowest;
+        // The cast saturates.
+        Duration::from_nanos(nanos as u64)
     }
 
     fn scenario(&self, requests: &[Recorded], span: Duration, pool: &str) -> Scenario {
-        let longest = requests
-            .iter()
-            .map(|request| request.latency)
-            .max()
-            .unwrap_or(0);
         let sum: f64 = requests.iter().map(|request| request.work as f64).sum();
         let mean = Duration::from_nanos((sum / requests.len().max(1) as f64) as u64);
         let time = span + TAIL;
@@ -354,8 +369,8 @@ impl World {
             }],
             client_timeout: None,
             pool: PoolPlan {
-                // What was answered in the end is answered here.
-                response_timeout: Duration::from_nanos(longest * 4).max(Duration::from_secs(30)),
+                // What was answered in the end is answered here, however long it has to wait.
+                response_timeout: None,
                 ..PoolPlan::default()
             },
             faults: Vec::new(),

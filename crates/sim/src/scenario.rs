@@ -107,8 +107,8 @@ pub struct Rate {
 /// The part of a pool's configuration that simulations vary. Defaults are the product's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolPlan {
-    /// From a try's start to the response's head; beyond, the try has failed. Default 30 s.
-    pub response_timeout: Duration,
+    /// From a try's start to the response's head; beyond, the try has failed. Default 30 s; `None`: never.
+    pub response_timeout: Option<Duration>,
     /// When a request is tried again.
     pub retry: RetryPlan,
     /// Active checks, if any.
@@ -125,7 +125,7 @@ pub struct PoolPlan {
 impl Default for PoolPlan {
     fn default() -> Self {
         Self {
-            response_timeout: Duration::from_secs(30),
+            response_timeout: Some(Duration::from_secs(30)),
             retry: RetryPlan::default(),
             probes: None,
             ejection: true,

@@ -253,3 +253,157 @@ fn a_format_that_is_said_is_not_guessed() {
         "{error}"
     );
 }
+
+/// A line of nginx's log: a request that ended so many seconds after midnight.
+fn of_nginx(end: u64, took: f64, backend: &str) -> String {
+    let (hour, minute, second) = (end / 3_600, end / 60 % 60, end % 60);
+    format!(
+        "10.0.0.1 - - [01/Jan/2026:{hour:02}:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"-\" \
+         {backend} {took:.3}\n"
+    )
+}
+
+#[test]
+fn no_request_is_given_up_however_long_it_waits() {
+    // One after the other, a minute each, all at the same time: the last one waits for far more than four times
+    // the longest, and the quantiles are far beyond a quarter of an hour.
+    let text: String = (0..60)
+        .map(|at| of_nginx(100 + at / 30, 60.0, "upstream=10.0.0.1:80"))
+        .collect();
+    let changes = Changes {
+        slots: Some(1),
+        ..Changes::default()
+    };
+    let report = played(&text, &changes);
+    for figures in &report.played {
+        assert_eq!(
+            (figures.requests, figures.failed_share),
+            (60, 0.0),
+            "{}",
+            figures.name
+        );
+        let (p50, max) = (figures.p50_ms, figures.max_ms);
+        assert!(
+            (max - 3_600_000.0).abs() < 3_000.0,
+            "{}: {max} ms",
+            figures.name
+        );
+        assert!(
+            (p50 - 1_800_000.0).abs() < 40_000.0,
+            "{}: {p50} ms",
+            figures.name
+        );
+    }
+}
+
+#[test]
+fn what_would_take_for_ever_is_refused() {
+    let text: String = (0..60)
+        .map(|at| of_nginx(100 + at, 60.0, "upstream=10.0.0.1:80"))
+        .collect();
+    let slow = vec![("1".to_owned(), 1e9)];
+    let error = replay(
+        read(&text, None),
+        &Changes {
+            slow,
+            ..Changes::default()
+        },
+    )
+    .expect_err("ages");
+    let told = error.to_string();
+    assert!(
+        told.starts_with("the slowest backend would work on its share for "),
+        "{told}"
+    );
+    assert!(told.contains("of 30 that can be played"), "{told}");
+}
+
+#[test]
+fn what_no_backend_was_asked_for_is_counted_and_not_played() {
+    let text = of_nginx(1, 0.5, "upstream=10.0.0.1:80, 10.0.0.2:80")
+        + &of_nginx(1, 0.5, "upstream=-")
+        + &of_nginx(2, 0.5, "upstream=10.0.0.3:80");
+    let report = played(&text, &Changes::default());
+    assert_eq!(report.counts.requests, 2);
+    assert_eq!(report.backends, ["10.0.0.2:80", "10.0.0.3:80"]);
+    assert!(
+        report
+            .to_text()
+            .contains("1 not played: answered without a backend")
+    );
+}
+
+#[test]
+fn nothing_that_a_log_has_reaches_the_terminal_as_a_command() {
+    let line = |pool: &str, backend: &str| {
+        format!(
+            "{{\"time\":\"2026-01-01T00:00:00Z\",\"status\":200,\"pool\":\"{pool}\",\"backend\":\"{backend}\",\
+             \"tries\":1,\"duration_ms\":1}}\n"
+        )
+    };
+    let text = line("a\\u001b[2Jx", "b\\u001b]0;owned\\u0007")
+        + &line("o\\nther", "b")
+        + "10.0.0.1 - - [\u{1b}[31m\u{9b}] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\" 0.1\n"
+        + "{\"time\":\"\u{1b}[2J\"}\n";
+    let plain = |text: &str| {
+        let odd = text.chars().find(|char| char.is_control() && *char != '\n');
+        assert_eq!(odd, None, "{text:?}");
+    };
+    let slow = |name: &str| Changes {
+        slow: vec![(name.to_owned(), 2.0)],
+        ..Changes::default()
+    };
+    let report = played(&text, &slow("1"));
+    plain(&report.to_text());
+    plain(&report.to_html());
+    assert!(
+        report.to_text().contains(r"o\nther (1)"),
+        "{}",
+        report.to_text()
+    );
+    let error = replay(read(&text, None), &slow("c"))
+        .expect_err("no such one")
+        .to_string();
+    assert!(error.contains(r"b\u{1b}]0;owned"), "{error}");
+    plain(&error);
+    let nothing = text
+        .replace("\"status\":200", "\"status\":1")
+        .replace("\"time\":\"2", "\"time\":\"x");
+    plain(
+        &replay(read(&nothing, None), &Changes::default())
+            .expect_err("nothing")
+            .to_string(),
+    );
+}
+
+#[test]
+fn a_log_that_names_nobody_is_not_said_to_name_somebody() {
+    let text = of_nginx(1, 0.5, "-") + &of_nginx(1, 0.5, "-");
+    let backends = Some(2);
+    let told = played(
+        &text,
+        &Changes {
+            backends,
+            ..Changes::default()
+        },
+    )
+    .to_text();
+    assert!(
+        told.contains("played on 2 backends (the log names none) that work on 1 request at once (the most that the log shows, shared evenly;"),
+        "{told}"
+    );
+    let pool = Some("api".to_owned());
+    let error = replay(
+        read(&text, None),
+        &Changes {
+            pool,
+            ..Changes::default()
+        },
+    )
+    .expect_err("no pools");
+    assert!(
+        error.to_string().starts_with(
+            "the log names no pools, so that there is no pool `api`: leave --pool out"
+        )
+    );
+}

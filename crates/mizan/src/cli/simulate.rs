@@ -4,6 +4,7 @@ mod replay;
 
 use super::output::{self, Exit};
 use crate::clock;
+use crate::config;
 use clap::Args;
 use mizan_core::PolicyKind;
 use mizan_core::time::Instant;
@@ -11,6 +12,9 @@ use mizan_sim::{Options, Report, Scenario, ShippedScenario, run, shipped};
 use replay::Replay;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Scenarios that are listed where a name is none, or that of several.
+const NAMES_SHOWN: usize = 8;
 
 /// Plays a scenario in virtual time with the decisions that `mizan serve` makes, once for each policy.
 #[derive(Debug, Args)]
@@ -33,7 +37,8 @@ Exit status:
   2  usage, a scenario is refused, a log has nothing to play, or the output
      cannot be written")]
 pub(super) struct Simulate {
-    /// A file, the name of a scenario that comes along or its beginning, or `all`. None: lists them.
+    /// A file, the name of a scenario that comes along or so much of it that it is the only one, or
+    /// `all`. None: lists them.
     scenarios: Vec<String>,
     /// Only these policies. Default: all.
     #[arg(long, value_name = "NAME")]
@@ -163,18 +168,46 @@ fn found(name: &str) -> Result<Vec<Scenario>, String> {
     if Path::new(name).is_file() {
         return read(name).map(|scenario| vec![scenario]);
     }
-    let is_meant = |one: &&ShippedScenario| name == "all" || one.name.starts_with(name);
-    let found: Vec<_> = shipped()
-        .iter()
-        .filter(is_meant)
-        .map(ShippedScenario::scenario)
-        .collect();
-    if found.is_empty() {
-        return Err(format!(
-            "`{name}` is neither a file nor a scenario that comes along: `mizan simulate` lists those"
-        ));
+    let all = shipped();
+    if name == "all" {
+        return Ok(all.iter().map(ShippedScenario::scenario).collect());
     }
-    Ok(found)
+    let begun: Vec<_> = all.iter().filter(|one| one.name.starts_with(name)).collect();
+    let named = begun.iter().find(|one| one.name == name);
+    let names = |found: &[&ShippedScenario]| {
+        let names = found.iter().take(NAMES_SHOWN).map(|one| one.name);
+        let more = found.len().saturating_sub(NAMES_SHOWN);
+        let more = (more > 0).then(|| format!("{more} more"));
+        names.map(str::to_owned).chain(more).collect::<Vec<_>>().join(", ")
+    };
+    match (named, &begun[..]) {
+        (Some(one), _) | (None, [one]) => Ok(vec![one.scenario()]),
+        (None, []) => {
+            let all: Vec<_> = all.iter().collect();
+            let near = match near(name, &all) {
+                near if near.is_empty() => "`mizan simulate` lists those".to_owned(),
+                near => format!("did you mean {}?", names(&near)),
+            };
+            Err(format!(
+                "`{name}` is neither a file nor a scenario that comes along: {near}"
+            ))
+        }
+        (None, several) => Err(format!(
+            "`{name}` is the beginning of {} scenarios: {}; say which, or `all`",
+            several.len(),
+            names(several)
+        )),
+    }
+}
+
+/// The scenarios that `name` may be a slip of: of their whole names, or of one without its number, or a part of one.
+fn near<'s>(name: &str, all: &[&'s ShippedScenario]) -> Vec<&'s ShippedScenario> {
+    let is_near = |one: &&&ShippedScenario| {
+        let (_, about) = one.name.split_once('-').unwrap_or(("", one.name));
+        let is_part = name.len() > 2 && one.name.contains(name);
+        is_part || config::nearest(name, [one.name, about]).is_some()
+    };
+    all.iter().filter(is_near).copied().collect()
 }
 
 fn read(name: &str) -> Result<Scenario, String> {
@@ -183,7 +216,7 @@ fn read(name: &str) -> Result<Scenario, String> {
     let mut scenario = Scenario::parse(name, &text).map_err(|problems| {
         let lines: Vec<_> = problems
             .iter()
-            .map(|problem| format!("{name}:{problem}"))
+            .map(ToString::to_string)
             .collect();
         format!("the scenario is refused\n{}", lines.join("\n"))
     })?;

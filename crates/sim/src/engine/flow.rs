@@ -45,8 +45,10 @@ impl Engine<'_> {
         };
         self.record.picked(self.now, backend, request.tries);
         self.events.push_reached(self.now + self.network, id);
-        let timeout = self.scenario.pool.response_timeout.as_nanos() as u64;
-        self.events.push_try_timeout(self.now + timeout, id);
+        if let Some(timeout) = self.scenario.pool.response_timeout {
+            let at = self.now + timeout.as_nanos() as u64;
+            self.events.push_try_timeout(at, id);
+        }
     }
 
     /// A try reaches its backend.

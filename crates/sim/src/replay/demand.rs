@@ -22,11 +22,16 @@ pub(super) struct Fit {
     pub(super) too_early: u64,
 }
 
-/// The most requests that were at one backend at once. `requests` are in the order of their begins.
-pub(super) fn in_flight_max<'r>(requests: impl Iterator<Item = &'r Recorded>) -> usize {
-    let mut ends: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+/// The most requests that were at one of `stations` at once. `requests` are in the order of their begins, each with
+/// the number of its station. All stations are found in one pass: a log has many of both.
+pub(super) fn in_flight_max<'r>(
+    requests: impl Iterator<Item = (usize, &'r Recorded)>,
+    stations: usize,
+) -> usize {
+    let mut all: Vec<BinaryHeap<Reverse<u64>>> = vec![BinaryHeap::new(); stations];
     let mut most = 0;
-    for request in requests {
+    for (station, request) in requests {
+        let ends = &mut all[station];
         while ends.peek().is_some_and(|Reverse(end)| *end <= request.at) {
             ends.pop();
         }
@@ -36,15 +41,17 @@ pub(super) fn in_flight_max<'r>(requests: impl Iterator<Item = &'r Recorded>) ->
     most
 }
 
-/// Takes the wait for one of `slots` out of the latency of `requests`, which are in the order of their begins; what is
-/// left is their work.
+/// Takes the wait for one of a station's `slots` out of the latency of `requests`, which are in the order of their
+/// begins, each with the number of its station; what is left is their work.
 pub(super) fn take_out_waits<'r>(
-    requests: impl Iterator<Item = &'r mut Recorded>,
+    requests: impl Iterator<Item = (usize, &'r mut Recorded)>,
+    stations: usize,
     slots: usize,
 ) -> Fit {
-    let mut busy: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+    let mut all: Vec<BinaryHeap<Reverse<u64>>> = vec![BinaryHeap::new(); stations];
     let mut fit = Fit::default();
-    for request in requests {
+    for (station, request) in requests {
+        let busy = &mut all[station];
         let free_at = match busy.len() < slots.max(1) {
             true => 0,
             false => busy.pop().map_or(0, |Reverse(end)| end),
@@ -89,23 +96,65 @@ mod tests {
             work in prop::collection::vec((0u64..50_000, WORK_MIN..100_000), 1..80),
         ) {
             let mut recorded = served(slots, &work);
-            let fit = take_out_waits(recorded.iter_mut(), slots);
+            let fit = take_out_waits(recorded.iter_mut().map(|one| (0, one)), 1, slots);
             prop_assert_eq!(fit.too_early, 0);
             let found: Vec<u64> = recorded.iter().map(|request| request.work).collect();
             let expected: Vec<u64> = work.iter().map(|(_, work)| *work).collect();
             prop_assert_eq!(found, expected);
             // With as many slots as there ever were requests nobody has waited.
-            let most = in_flight_max(recorded.iter());
-            let fit = take_out_waits(recorded.iter_mut(), most);
+            let most = in_flight_max(recorded.iter().map(|one| (0, one)), 1);
+            let fit = take_out_waits(recorded.iter_mut().map(|one| (0, one)), 1, most);
             prop_assert_eq!(fit.too_early, 0);
             prop_assert!(recorded.iter().all(|request| request.work == request.latency));
+        }
+    }
+
+    proptest! {
+        /// What is found of a station does not depend on what goes on at the others.
+        #[test]
+        fn all_stations_together_are_each_by_itself(
+            slots in 1usize..4,
+            requests in prop::collection::vec((0usize..3, 0u64..1_000_000, 1u64..9_000_000), 1..120),
+        ) {
+            let mut now = 0;
+            let recorded: Vec<(usize, Recorded)> = requests
+                .into_iter()
+                .map(|(station, gap, latency)| {
+                    now += gap;
+                    (station, Recorded { at: now, latency, ..Recorded::default() })
+                })
+                .collect();
+            let of = |wanted: usize| {
+                let own = recorded.iter().filter(move |(station, _)| *station == wanted);
+                own.map(|(_, request)| *request).collect::<Vec<_>>()
+            };
+            let (mut most, mut work, mut too_early) = (0, vec![Vec::new(); 3], 0);
+            for station in 0..3 {
+                let mut own = of(station);
+                most = most.max(in_flight_max(own.iter().map(|one| (0, one)), 1));
+                too_early += take_out_waits(own.iter_mut().map(|one| (0, one)), 1, slots).too_early;
+                work[station] = own.iter().map(|one| one.work).collect();
+            }
+            let all = recorded.iter().map(|(station, request)| (*station, request));
+            prop_assert_eq!(in_flight_max(all, 3), most);
+            let mut together = recorded.clone();
+            let all = together.iter_mut().map(|(station, request)| (*station, request));
+            prop_assert_eq!(take_out_waits(all, 3, slots).too_early, too_early);
+            for station in 0..3 {
+                let own = together.iter().filter(|(at, _)| *at == station);
+                let own: Vec<u64> = own.map(|(_, request)| request.work).collect();
+                prop_assert_eq!(&own, &work[station]);
+            }
         }
     }
 
     #[test]
     fn too_few_slots_are_told() {
         let mut both: Vec<_> = served(2, &[(0, 90_000_000), (0, 10_000_000)]);
-        assert_eq!(in_flight_max(both.iter()), 2);
-        assert_eq!(take_out_waits(both.iter_mut(), 1).too_early, 1);
+        assert_eq!(in_flight_max(both.iter().map(|one| (0, one)), 1), 2);
+        assert_eq!(
+            take_out_waits(both.iter_mut().map(|one| (0, one)), 1, 1).too_early,
+            1
+        );
     }
 }

@@ -202,6 +202,11 @@ fn combined(format: LogFormat, line: &[u8]) -> Result<Line<'_>, String> {
         499 => return Ok(Line::Other(GONE)),
         _ => {}
     }
+    let backend = match upstream(rest) {
+        Upstream::Unsaid => Cow::Borrowed(""),
+        Upstream::Nobody => return Ok(Line::Other(OWN)),
+        Upstream::Last(address) => String::from_utf8_lossy(address),
+    };
     Ok(Line::Request(Logged {
         time,
         is_begin: format == LogFormat::Apache,
@@ -211,18 +216,79 @@ fn combined(format: LogFormat, line: &[u8]) -> Result<Line<'_>, String> {
         failed: status >= 500,
         client: String::from_utf8_lossy(client),
         pool: Cow::Borrowed(""),
-        backend: upstream(rest),
+        backend,
     }))
 }
 
-/// The last of `$upstream_addr` where a field `upstream=` names it; those before were tried in vain.
-fn upstream(rest: &[u8]) -> Cow<'_, str> {
-    let fields = rest.split(|byte| *byte == b' ');
-    let mut named = fields.filter_map(|field| field.strip_prefix(b"upstream="));
-    match named.next() {
-        Some(address) if address != b"-" => String::from_utf8_lossy(address.trim_ascii()),
-        _ => Cow::Borrowed(""),
+/// What a field `upstream=` with `$upstream_addr` says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Upstream<'l> {
+    /// There is no such field.
+    Unsaid,
+    /// No backend was asked.
+    Nobody,
+    /// The one that was asked last; those before were tried in vain.
+    Last(&'l [u8]),
+}
+
+/// Reads the fields behind the status. The list has `, ` between tries and ` : ` where the request went on to another
+/// group; a name without a port is that of a group in which nobody could be asked.
+fn upstream(rest: &[u8]) -> Upstream<'_> {
+    const NAME: &[u8] = b"upstream=";
+    let mut found = Upstream::Unsaid;
+    let mut fields = fields(rest).peekable();
+    while let Some(field) = fields.next() {
+        let Some(first) = field.strip_prefix(NAME) else {
+            continue;
+        };
+        if first.first() == Some(&b'"') {
+            let inner = first.trim_ascii_end();
+            let inner = inner[1..].strip_suffix(b"\"").unwrap_or(&inner[1..]);
+            found = inner
+                .split(|byte| *byte == b' ')
+                .fold(Upstream::Nobody, later);
+            continue;
+        }
+        found = later(Upstream::Nobody, first);
+        let mut goes_on = first.ends_with(b",");
+        // A list has spaces of its own; what has a name is the next field.
+        while let Some(next) = fields.next_if(|next| {
+            *next == b":" || (goes_on && !next.starts_with(b"\"") && !next.contains(&b'='))
+        }) {
+            found = later(found, next);
+            goes_on = next.ends_with(b",") || next == b":";
+        }
     }
+    found
+}
+
+/// The later of what was `found` and `piece`, if that is an address.
+fn later<'l>(found: Upstream<'l>, piece: &'l [u8]) -> Upstream<'l> {
+    let piece = piece.strip_suffix(b",").unwrap_or(piece);
+    match piece.len() > 1 && piece.contains(&b':') {
+        true => Upstream::Last(piece),
+        false => found,
+    }
+}
+
+/// Splits at spaces that stand in no quotes.
+fn fields(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        rest = rest.trim_ascii_start();
+        if rest.is_empty() {
+            return None;
+        }
+        let (mut quoted, mut escaped) = (false, false);
+        let end = rest.iter().position(|byte| {
+            quoted ^= *byte == b'"' && !escaped;
+            escaped = *byte == b'\\' && !escaped;
+            *byte == b' ' && !quoted
+        });
+        let (field, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        Some(field)
+    })
 }
 
 /// What follows a closing quote; `\"` is none.
@@ -342,6 +408,49 @@ mod tests {
             why.contains("\"curl/8\", is no $request_time in seconds"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn of_several_addresses_the_last_one_served_it() {
+        let of = |field: &str| {
+            let line = NGINX.replace("upstream=10.1.0.2:80", field);
+            match read(LogFormat::Nginx, line.as_bytes()) {
+                Ok(Line::Request(logged)) => logged.backend.into_owned(),
+                Ok(Line::Other(OWN)) => "nobody".to_owned(),
+                other => panic!("{field}: {other:?}"),
+            }
+        };
+        for (field, backend) in [
+            ("upstream=10.1.0.1:80, 10.1.0.2:80", "10.1.0.2:80"),
+            (
+                "upstream=10.1.0.1:80, 10.1.0.2:80 : 10.2.0.1:81",
+                "10.2.0.1:81",
+            ),
+            (
+                "upstream=10.1.0.1:80 : unix:/run/a.sock",
+                "unix:/run/a.sock",
+            ),
+            (
+                "upstream=10.1.0.1:80, [2001:db8::1]:80 ut=0.1, 0.2",
+                "[2001:db8::1]:80",
+            ),
+            ("upstream=\"10.1.0.1:80, 10.1.0.2:80\" 0.1", "10.1.0.2:80"),
+            ("upstream=10.1.0.1:80, 10.1.0.2:80, api", "10.1.0.2:80"),
+            ("upstream=10.1.0.1:80 : ", "10.1.0.1:80"),
+            ("upstream=-", "nobody"),
+            ("upstream=\"-\"", "nobody"),
+            ("upstream=api", "nobody"),
+            ("upstream=", "nobody"),
+            ("to=10.1.0.1:80", ""),
+            // What a client may write.
+            (
+                "\"a upstream=6.6.6.6:80 b\" upstream=10.1.0.2:80",
+                "10.1.0.2:80",
+            ),
+            ("\"\\\" upstream=6.6.6.6:80, \"", ""),
+        ] {
+            assert_eq!(of(field), backend, "{field}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Takes in a log line by line, and keeps of each request what a replay needs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use mizan_core::policy::stable_hash;
@@ -15,6 +16,8 @@ pub(super) const REQUESTS_MAX: usize = 10_000_000;
 const SHOWN: usize = 3;
 /// Distinct pools and backends that are told apart.
 const NAMES_MAX: usize = 20_000;
+/// Characters of a name, or of what is wrong with a line, that are kept.
+const CHARS_MAX: usize = 200;
 const SECOND: u64 = 1_000_000_000;
 
 /// A line that does not parse.
@@ -63,6 +66,7 @@ struct Names {
 
 impl Names {
     fn number(&mut self, name: &str) -> Option<u32> {
+        let name = &*printable(name);
         if let Some(number) = self.by_name.get(name) {
             return Some(*number);
         }
@@ -125,8 +129,10 @@ impl LogReader {
     fn bad(&mut self, why: String) {
         self.counts.bad += 1;
         if self.counts.first_bad.len() < SHOWN {
-            let line = self.number;
-            self.counts.first_bad.push(BadLine { line, why });
+            self.counts.first_bad.push(BadLine {
+                line: self.number,
+                why: printable(&why).into_owned(),
+            });
         }
     }
 
@@ -188,6 +194,27 @@ impl LogReader {
     }
 }
 
+/// `text` without what a terminal would obey: others than who reads a log may write into it. Control and formatting
+/// characters stand as `\u{1b}`, and what is too long is cut.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_plain = |char: char| matches!(char, ' '..='~');
+    if text.len() <= CHARS_MAX && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::new();
+    let mut chars = text.chars();
+    for char in chars.by_ref().take(CHARS_MAX) {
+        match char {
+            '"' | '\'' | '\\' => shown.push(char),
+            char => shown.extend(char.escape_debug()),
+        }
+    }
+    if chars.next().is_some() {
+        shown.push('…');
+    }
+    Cow::Owned(shown)
+}
+
 /// All that a log has.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -199,4 +226,19 @@ pub(super) struct Read {
     /// Each pool with its requests.
     pub(super) pools: BTreeMap<String, u64>,
     pub(super) backends: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_told_and_not_done() {
+        assert_eq!(printable("api-1 \"ü\" \\ 漢"), "api-1 \"ü\" \\ 漢");
+        assert_eq!(
+            printable("a\u{1b}[2J\r\n\0\u{9b}\u{7f}\u{202e}b"),
+            "a\\u{1b}[2J\\r\\n\\0\\u{9b}\\u{7f}\\u{202e}b"
+        );
+        assert_eq!(printable(&"x".repeat(5_000)).chars().count(), CHARS_MAX + 1);
+    }
 }

@@ -208,16 +208,29 @@ impl ReplayReport {
                 "the log has more requests than are kept: only the first were played"
             );
         }
-        let slots = match self.slots_given {
-            true => "as given",
-            false => "the most that the log shows at one; --slots says it better",
+        let recorded = match self.recorded_backends {
+            0 => "the log names none".to_owned(),
+            count => format!("recorded: {count}"),
+        };
+        let slots = match (self.slots_given, self.recorded_backends) {
+            (true, _) => "as given",
+            (false, 0) => "the most that the log shows, shared evenly; --slots says it better",
+            (false, _) => "the most that the log shows at one; --slots says it better",
+        };
+        let counted = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
         };
         let _ = writeln!(
             text,
-            "played on {} backends (recorded: {}) that work on {} requests at once ({slots}), seed {}",
-            self.backends.len(),
-            self.recorded_backends,
-            self.slots,
+            "played on {} ({recorded}) that {} on {} at once ({slots}), seed {}",
+            counted(self.backends.len(), "backend"),
+            if self.backends.len() == 1 {
+                "works"
+            } else {
+                "work"
+            },
+            counted(self.slots, "request"),
             self.seed
         );
         for (name, factor) in &self.slow {

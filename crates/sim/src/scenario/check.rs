@@ -221,7 +221,7 @@ fn pool(file: &File, findings: &mut Findings<'_>) -> PoolPlan {
             .response_timeout
             .as_ref()
             .map_or(preset.response_timeout, |timeout| {
-                positive(timeout, "response_timeout", findings)
+                Some(positive(timeout, "response_timeout", findings))
             }),
         retry: file
             .retry
