@@ -162,6 +162,8 @@ pub(crate) struct Adaptive {
     relapses: u32,
     has_recovered: bool,
     ramp: Option<Ramp>,
+    /// Whether that is its first: it had answered nothing before.
+    is_new: bool,
     /// Seconds in a row without a request.
     silence: u32,
     last_good: Option<Instant>,
@@ -184,6 +186,7 @@ impl Adaptive {
             relapses: 0,
             has_recovered: false,
             ramp: None,
+            is_new: false,
             silence: 0,
             last_good: None,
             saturation: 0.0,
@@ -230,6 +233,11 @@ impl Adaptive {
         self.ramp.is_some()
     }
 
+    /// Whether it starts slowly and has never been counted on before.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new && self.is_ramping()
+    }
+
     /// How far its slow start has come, `0.0..=1.0`.
     pub(crate) fn progress(&self, now: Instant, config: &AdaptiveConfig) -> f64 {
         let ramp = self.ramp.as_ref();
@@ -261,6 +269,7 @@ impl Adaptive {
         let is_wanted = config.enabled && !config.slow_start.is_zero();
         if is_wanted {
             self.ramp = Some(Ramp::new(now));
+            self.is_new = self.last_good.is_none();
             self.weight = config.weight_min;
         }
         is_wanted

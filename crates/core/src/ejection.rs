@@ -18,6 +18,9 @@
 //!   the process that lost them is gone, and what answers the probes is another one. A `kill -9` under
 //!   load looks like that.
 //!
+//! Without probes nobody proves that, and the second of these ends as soon as the backend is seen to refuse: then its
+//! [refusal] goes on, which tries it with single requests from a second on.
+//!
 //! Only the first ejection in a row: a process that dies again and again passes its probes each time
 //! in between.
 
@@ -303,6 +306,25 @@ impl Ejector {
     /// It refuses connections: whatever listened is gone.
     pub(crate) fn refused(&mut self) {
         self.gone = self.is_ejected();
+    }
+
+    /// Ends the first ejection for lost connections of one that has been seen to refuse, where there are no probes: the
+    /// process that lost them is gone, and whether there is another one the refusal's trials show. False if it is not
+    /// of that kind.
+    pub(crate) fn end_if_gone(&mut self, now: Instant) -> bool {
+        let is_lost = matches!(
+            self.state,
+            Ejection::Ejected {
+                cause: EjectionCause::Lost,
+                count: 1,
+                ..
+            }
+        );
+        if is_lost && self.gone {
+            self.settled = now;
+            self.state = Ejection::None;
+        }
+        is_lost && self.gone
     }
 
     /// A probe passed. True if that ends the ejection: the run behind it is one that a probe can prove

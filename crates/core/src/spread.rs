@@ -68,6 +68,8 @@ pub(crate) struct Candidate {
     pub(crate) weight: f64,
     /// How much of its weight it gets, `0.0..=1.0`.
     pub(crate) level: f64,
+    /// Whether it is in its first slow start: nobody has counted on it yet, so that what it lacks is not missing.
+    pub(crate) is_new: bool,
     /// Whether people left it in.
     pub(crate) is_ready: bool,
     /// Whether it looks healthy, too.
@@ -225,7 +227,7 @@ impl SpreadConfig {
         for &index in &tier.members {
             let member = &members[index];
             let zone = zones.entry(&member.place.zone).or_default();
-            zone.ready += if member.is_ready { member.weight } else { 0.0 };
+            zone.ready += member.planned();
             zone.able += member.able();
         }
         let own = (own, zones.remove(own)?);
@@ -259,6 +261,15 @@ struct Tier {
 }
 
 impl Candidate {
+    /// The weight that is counted on.
+    fn planned(&self) -> f64 {
+        match (self.is_ready, self.is_new && self.is_able) {
+            (false, _) => 0.0,
+            (true, true) => self.weight * self.level,
+            (true, false) => self.weight,
+        }
+    }
+
     fn able(&self) -> f64 {
         if self.is_able {
             self.weight * self.level
@@ -270,9 +281,7 @@ impl Candidate {
 
 impl Tier {
     fn add(&mut self, index: usize, member: &Candidate, part: subset::Part) {
-        if member.is_ready {
-            self.ready += member.weight * part.planned;
-        }
+        self.ready += member.planned() * part.planned;
         if part.now > 0.0 {
             self.members.push(index);
             self.able += member.able() * part.now;
@@ -364,7 +373,13 @@ impl Spread {
     /// Why `group` gets nothing.
     pub(crate) fn why_not(&self, group: usize) -> String {
         let before = self.groups[..group].iter().rfind(|group| group.share > 0.0);
+        let own = self.groups[group].tier;
         match before {
+            // Whatever its zone: it is asked for the whole of a tier that is before its own.
+            Some(before) if before.tier != own => format!(
+                "stands by: asked where tier {} cannot bear the traffic",
+                before.tier
+            ),
             Some(before) => format!("stands by: asked where {before} cannot bear the traffic"),
             None => "stands by".to_owned(),
         }

@@ -477,7 +477,10 @@ fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() 
             vec!["simulate", "black-hole"],
             "did you mean s04-black-hole?",
         ),
-        (vec!["simulate", "s09-flaping"], "did you mean s09-flapping?"),
+        (
+            vec!["simulate", "s09-flaping"],
+            "did you mean s09-flapping?",
+        ),
     ] {
         let refused = mizan(&arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
@@ -486,6 +489,10 @@ fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() 
             "{arguments:?}: {}",
             err(&refused)
         );
-        assert!(err(&refused).matches("mine.toml").count() <= 1, "{}", err(&refused));
+        assert!(
+            err(&refused).matches("mine.toml").count() <= 1,
+            "{}",
+            err(&refused)
+        );
     }
 }

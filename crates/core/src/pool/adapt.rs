@@ -233,12 +233,17 @@ impl Control {
         }
         let ready = self.entries.iter().filter(ready).count();
         let share = failed as f64 * 100.0 / total.max(1) as f64;
-        let seen = format!(
-            "{down} of {ready} fail their probes, {ejected} are ejected, {refusing} refuse connections"
-        );
+        let by_traffic =
+            |of: &str| format!("{ejected}{of} are ejected, {refusing} refuse connections");
+        let seen = match self.config.probed {
+            true => format!("{down} of {ready} fail their probes, {}", by_traffic("")),
+            false => by_traffic(&format!(" of {ready}")),
+        };
+        // A request that is tried again counts at each backend that it was tried at.
         let traffic = match total {
             0 => "there is no traffic to compare with".to_owned(),
-            _ => format!("{share:.1} % of {total} requests failed within 10 s"),
+            1 => format!("of 1 try of a request within 10 s {failed} failed"),
+            _ => format!("{share:.1} % of {total} tries of requests failed within 10 s"),
         };
         let guess = match (total, share) {
             _ if refusing * 2 > ready => "they are not running, or not reachable",

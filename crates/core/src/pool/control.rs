@@ -186,7 +186,8 @@ impl Control {
             belief: self.belief_in_panic(),
             spread: self.spread_described(),
             mode,
-            usable: census.usable,
+            usable: backends.iter().filter(|backend| backend.usable).count(),
+            healthy: census.usable,
             ready: census.ready,
             total: backends.len(),
             backends,
@@ -433,11 +434,12 @@ impl Control {
     /// Decides about panic, and puts the picker in force that follows from all gates.
     fn settle(&mut self, now: Instant) {
         let census = self.census();
-        self.decide_panic(census);
+        let members = self.members();
+        self.decide_panic(census, members.as_deref());
         let mode = self.mode(census);
         self.shared.set_mode(mode);
         self.set_levels();
-        let groups = self.spread_out(mode);
+        let groups = self.spread_out(mode, members);
         let candidates: Vec<u32> = self
             .entries
             .iter()

@@ -105,6 +105,9 @@ impl Entry {
         self.reconcile_refusal(context);
         if self.refusal.is_refused() {
             self.ejector.refused();
+            if !context.shared.is_probed() && self.ejector.end_if_gone(context.now) {
+                self.end_ejection(context, EjectionEnd::Gone);
+            }
         }
     }
 

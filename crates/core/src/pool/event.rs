@@ -125,6 +125,9 @@ pub enum EjectionEnd {
     Elapsed,
     /// It was for refused or lost connections, and probes connect again.
     Proved,
+    /// It was for lost connections, and the backend has been seen to refuse since: in a pool without probes it is
+    /// tried again as one that refuses is.
+    Gone,
     /// Ejection was switched off.
     SwitchedOff,
     /// The other backends fail as much: the fault is not its own.
@@ -180,6 +183,10 @@ impl fmt::Display for Event {
                 EjectionEnd::Proved => write!(
                     f,
                     "backend {backend} is back from ejection: probes connect again"
+                ),
+                EjectionEnd::Gone => write!(
+                    f,
+                    "backend {backend}: no longer ejected: it refuses connections, and is tried again as such"
                 ),
                 EjectionEnd::LikeOthers => write!(
                     f,

@@ -80,20 +80,20 @@ pub enum Why {
 impl Pool {
     /// What [`pick`](Self::pick) would do with `pick`, made on a copy: equal arguments give the backend
     /// that the next pick gets, and nothing changes but that fresh marks are taken note of, as `tick` does.
-    /// Copies the whole pool and builds its table anew: not for the hot path.
+    /// Copies the whole pool and builds its table anew, the latter without holding up the pool: not for the hot path,
+    /// nor for a thread that others wait for.
     pub fn explain(&self, pick: &Pick<'_>) -> Explained {
         let now = pick.now;
-        let (status, copy, config) = {
+        let draft = {
             let mut control = self.control();
             if self.shared.work() & work::STALE != 0 {
                 control.advance(now);
             }
-            (
-                control.status(now),
-                control.copy(now),
-                control.config.clone(),
-            )
+            control.copy()
         };
+        let status = draft.status(now);
+        let copy = draft.settle(now);
+        let config = copy.config.clone();
         let copy = Self::of_copy(copy, pick);
         let due = copy.shared.due();
         let mask = copy.shared.mask();

@@ -87,7 +87,11 @@ impl Shared {
     }
 
     pub(crate) fn set_mode(&self, mode: Mode) {
-        self.mask.store(mode.mask().0, Ordering::SeqCst);
+        self.set_mask(mode.mask());
+    }
+
+    pub(crate) fn set_mask(&self, mask: Gate) {
+        self.mask.store(mask.0, Ordering::SeqCst);
     }
 
     pub(crate) fn is_last_resort(&self) -> bool {

@@ -44,15 +44,12 @@ impl Control {
         }
     }
 
-    /// Decides whether health is to be ignored.
-    pub(super) fn decide_panic(&mut self, census: Census) {
+    /// Decides whether health is to be ignored. `members` where tiers, zones or a subset count.
+    pub(super) fn decide_panic(&mut self, census: Census, members: Option<&[Candidate]>) {
         let (usable, total) = (census.usable, census.ready);
-        let (sound, of) = match self.spreads() {
-            true => {
-                let members = self.members(self.mode(census));
-                self.config.spread.soundest(&members)
-            }
-            false => (usable, total),
+        let (sound, of) = match members {
+            Some(members) => self.config.spread.soundest(members),
+            None => (usable, total),
         };
         let threshold = self.config.panic_threshold;
         if self.panic.observe(sound, of, threshold) {
@@ -70,8 +67,12 @@ impl Control {
 
     /// Puts each member where the spread has it: asked, kept back or outside. After this gates and weights
     /// say all that a table is built from, but the groups that hashes are split between.
-    pub(super) fn spread_out(&mut self, mode: Mode) -> Option<Groups> {
-        if !self.spreads() {
+    pub(super) fn spread_out(
+        &mut self,
+        mode: Mode,
+        members: Option<Vec<Candidate>>,
+    ) -> Option<Groups> {
+        let Some(mut members) = members else {
             if self.spread.take().is_some() {
                 for entry in &self.entries {
                     stand(entry, Gate::OPEN, 1);
@@ -79,8 +80,8 @@ impl Control {
                 self.built = None;
             }
             return None;
-        }
-        let members = self.members(mode);
+        };
+        self.open(&mut members, mode);
         let spread = self.config.spread.spread(&members, self.is_panic());
         self.place(&spread);
         let is_same = |before: &Spread| before.standings.len() == spread.standings.len();
@@ -103,9 +104,12 @@ impl Control {
         self.config.spread.applies(places)
     }
 
-    fn members(&self, mode: Mode) -> Vec<Candidate> {
+    /// What the spread depends on, but for the mode; `None` where there is nothing to spread.
+    pub(super) fn members(&self) -> Option<Vec<Candidate>> {
+        if !self.spreads() {
+            return None;
+        }
         let by_weight = self.config.policy != PolicyKind::RoundRobin;
-        let reasons = mode.mask().without(Gate::KEPT_BACK);
         let member = |entry: &Entry| {
             let live = entry.backend.live();
             let gate = live.gate.load();
@@ -116,13 +120,24 @@ impl Control {
                 width: weight,
                 weight: if by_weight { f64::from(weight) } else { 1.0 },
                 level: f64::from(live.level()) / f64::from(LEVELS),
+                is_new: entry.adaptive.is_new(),
                 is_ready: !gate.has(Gate::NEVER),
                 is_able: !gate.has(Gate::NEVER.or(Gate::UNHEALTHY)),
-                is_open: !gate.has(reasons),
-                is_on_trial: gate.has(Gate::TRIAL) && !gate.has(reasons),
+                is_open: false,
+                is_on_trial: false,
             }
         };
-        self.entries.iter().map(member).collect()
+        Some(self.entries.iter().map(member).collect())
+    }
+
+    /// Which of `members` may be picked in `mode`.
+    fn open(&self, members: &mut [Candidate], mode: Mode) {
+        let reasons = mode.mask().without(Gate::KEPT_BACK);
+        for (member, entry) in members.iter_mut().zip(&self.entries) {
+            let gate = entry.backend.live().gate.load();
+            member.is_open = !gate.has(reasons);
+            member.is_on_trial = gate.has(Gate::TRIAL) && !gate.has(reasons);
+        }
     }
 
     fn place(&mut self, spread: &Spread) {

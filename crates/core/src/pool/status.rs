@@ -27,8 +27,11 @@ pub struct PoolStatus {
     pub spread: String,
     /// What exactly is ignored.
     pub mode: Mode,
-    /// Backends that look healthy, of those that people left in.
+    /// Backends that may be picked: those of `backends` that are [`usable`](BackendStatus::usable). In a panic these
+    /// are more than look healthy.
     pub usable: usize,
+    /// Backends that look healthy, of those that people left in.
+    pub healthy: usize,
     /// Backends that people left in.
     pub ready: usize,
     /// All members.

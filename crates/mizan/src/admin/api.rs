@@ -16,7 +16,7 @@ use super::view::{
 };
 use crate::clock;
 use crate::control::editor::Editor;
-use crate::snapshot::{AskError, Current, Pool, Snapshot};
+use crate::snapshot::{AskError, Asked, Current, Pool, Snapshot};
 use crate::telemetry::exposition;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -256,15 +256,24 @@ async fn explain_request(
     let asked = request
         .asked(clock::random())
         .map_err(|wrong| refused("bad_request", wrong.message, wrong.field))?;
+    // A pool of thousands is copied, and its table built anew: that is not for a thread that other answers wait for.
+    let told = tokio::task::spawn_blocking(move || explained(&state, &asked));
+    told.await.unwrap_or_else(|error| {
+        let code = StatusCode::INTERNAL_SERVER_ERROR;
+        Err(ApiError::new(code, "internal", error.to_string(), ""))
+    })
+}
+
+fn explained(state: &AdminState, asked: &Asked) -> Result<Response, ApiError> {
     let snapshot = state.current.load();
-    let explained = state.control.explain(&snapshot, &asked).map_err(|error| {
+    let explained = state.control.explain(&snapshot, asked).map_err(|error| {
         let message = format!("{error}{}", explain::meant(&snapshot, &error));
         let (code, path) = match &error {
             AskError::UnknownPool(name) => ("unknown_pool", format!("pool.{name}")),
             AskError::UnknownListener(name) => ("unknown_listener", format!("listener.{name}")),
             _ => ("bad_request", "listener".to_owned()),
         };
-        refused(code, message, &path)
+        ApiError::new(StatusCode::BAD_REQUEST, code, message, &path)
     })?;
     Ok(tagged(&snapshot, ExplainView::new(&snapshot, &explained)))
 }

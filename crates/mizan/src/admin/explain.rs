@@ -110,11 +110,13 @@ pub struct PoolAsked {
     pub instead: bool,
     /// Pools of the route that have nobody to give, and that it stands in for.
     pub stands_in_for: Vec<String>,
+    /// Pools that the route asks after it, in this order, where none of its backends can be reached.
+    pub then: Vec<String>,
     /// How it balances.
     pub policy: String,
     /// Whether health is ignored, because too few backends look healthy.
     pub panic: bool,
-    /// Backends that look healthy.
+    /// Backends that may get new requests: in a panic more than look healthy.
     pub usable: usize,
     /// All backends.
     pub total: usize,
@@ -174,8 +176,12 @@ pub struct PassedOverView {
 pub struct Candidate {
     /// Its name in the pool.
     pub key: String,
-    /// `usable`, `panic`, `drain`, `maintenance`, `refused`, `ejected` or `down`.
+    /// One word for all that is known of it, as in a pool's status: `usable`, `panic` (used although it does not look
+    /// healthy), `drain`, `maintenance`, `refused`, `ejected`, `down`, `standby` (others are asked before it) or
+    /// `outside` (of the part of the pool that this balancer sends to).
     pub state: String,
+    /// What traffic says of it: `healthy`, `degraded` or `unhealthy`. One that is `degraded` and `usable` gets less.
+    pub traffic: String,
     /// Whether it may be picked, limits of requests in flight apart.
     pub usable: bool,
     /// Its share of traffic as configured.

@@ -19,6 +19,8 @@ pub(crate) const TOKEN: &str = "correct horse";
 pub(crate) struct FakeControl {
     pub(crate) phase: Mutex<Phase>,
     pub(crate) report: Mutex<ReloadReport>,
+    /// Where the last explanation was found.
+    pub(crate) explained_on: Mutex<Option<std::thread::ThreadId>>,
 }
 
 impl Control for FakeControl {
@@ -68,6 +70,7 @@ impl Control for FakeControl {
         snapshot: &'s Snapshot,
         asked: &Asked,
     ) -> Result<Explained<'s>, AskError> {
+        *self.explained_on.lock().expect("no panic") = Some(std::thread::current().id());
         match (&asked.pool, &asked.listener) {
             (Some(pool), _) => Err(AskError::UnknownPool(pool.clone())),
             (_, Some(listener)) => Err(AskError::UnknownListener(listener.clone())),
@@ -129,6 +132,7 @@ impl Running {
         let control = Arc::new(FakeControl {
             phase: Mutex::new(Phase::Serving),
             report: Mutex::new(report),
+            explained_on: Mutex::new(None),
         });
         let current = Arc::new(Current::new(Arc::new(snapshot)));
         let state = AdminState {

@@ -88,6 +88,17 @@ async fn tcp(address: SocketAddr, request: &str) -> Answer {
     .await
 }
 
+/// One thread runs all that answers here.
+#[tokio::test]
+async fn an_explanation_is_not_found_on_a_thread_that_answers_others() {
+    let running = Running::start();
+    let answer = explain(&running, r#"{"url": "http://a.example/"}"#).await;
+    assert_eq!(answer.status, 200);
+    let on = *running.control.explained_on.lock().expect("no panic");
+    assert_ne!(on.expect("it was asked"), std::thread::current().id());
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn status_says_what_runs() {
     let running = Running::start();

@@ -235,6 +235,10 @@ pub struct RouteView {
     pub conditions: Vec<String>,
     /// What is done.
     pub action: String,
+    /// Pools that its requests go to; empty if it answers by itself.
+    pub pools: Vec<String>,
+    /// Pools that stand in for those, in this order.
+    pub fallback: Vec<String>,
 }
 
 /// `GET /v1/config`.

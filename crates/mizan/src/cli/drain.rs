@@ -3,10 +3,11 @@
 use super::Instance;
 use super::client::{Client, ClientError, segment};
 use super::output::{self, Exit};
-use crate::admin::view::{BackendView, PoolView};
+use crate::admin::view::{BackendView, PoolView, RouteView};
 use crate::clock;
 use crate::config;
 use clap::Args;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often a waiting `drain` looks.
@@ -115,11 +116,10 @@ impl Drain {
             "drain"
         };
         let asked: BackendView = client.post(&self.backend.path(want))?;
-        if self.pool(&client)?.summary.usable == 0 {
-            output::err(&format!(
-                "mizan: warning: pool {} has no usable backend left; its requests get 503",
-                self.backend.pool
-            ));
+        if !may_serve(&self.pool(&client)?) {
+            let routes: Vec<RouteView> = client.get("/v1/routes")?;
+            let pools: Vec<PoolView> = client.get("/v1/pools")?;
+            output::err(&nobody_left(&self.backend.pool, &routes, &pools));
         }
         let backend = if self.wait {
             match self.drained(&client, asked)? {
@@ -208,6 +208,49 @@ impl Undrain {
         let text = format!("{}: {}{why}", self.backend, backend.state);
         Ok(output::out(&text, Exit::Done))
     }
+}
+
+/// Whether a request may find a backend there.
+fn may_serve(pool: &PoolView) -> bool {
+    let mut backends = pool.backends.iter();
+    backends.any(|backend| backend.usable && backend.state != "outside")
+}
+
+/// What becomes of the requests of a pool that has nobody left.
+fn nobody_left(pool: &str, routes: &[RouteView], pools: &[PoolView]) -> String {
+    let stands_in = |route: &RouteView| {
+        let is_well = |name: &&String| {
+            let found = pools.iter().find(|pool| pool.summary.name == **name);
+            found.is_some_and(may_serve)
+        };
+        route.fallback.iter().find(is_well).cloned()
+    };
+    // By what becomes of them, each route once: it stands here for each of its hosts.
+    let mut fates: BTreeMap<Option<String>, BTreeSet<&str>> = BTreeMap::new();
+    for route in routes
+        .iter()
+        .filter(|route| route.pools.iter().any(|name| name == pool))
+    {
+        fates
+            .entry(stands_in(route))
+            .or_default()
+            .insert(&route.name);
+    }
+    let told = fates.iter().map(|(stand_in, routes)| {
+        let routes: Vec<&str> = routes.iter().copied().collect();
+        let of = match routes.len() {
+            1 => format!("route {}", routes[0]),
+            _ => format!("routes {}", routes.join(", ")),
+        };
+        match stand_in {
+            Some(name) => {
+                format!("; what {of} would send there goes to pool {name}, which stands in")
+            }
+            None => format!("; what {of} would send there gets 503"),
+        }
+    });
+    let told: String = told.collect();
+    format!("mizan: warning: pool {pool} has no usable backend left{told}")
 }
 
 #[cfg(test)]

@@ -107,3 +107,11 @@ pub(super) fn count(number: impl std::fmt::Display, noun: &str) -> String {
     let plural = if number == "1" { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }
+
+/// The one word that tells most of a backend: its state, or what traffic says of one that is in service.
+pub(super) fn state_word<'s>(state: &'s str, traffic: &'s str) -> &'s str {
+    match (state, traffic) {
+        ("usable", "degraded") => "degraded",
+        _ => state,
+    }
+}

@@ -172,13 +172,20 @@ fn found(name: &str) -> Result<Vec<Scenario>, String> {
     if name == "all" {
         return Ok(all.iter().map(ShippedScenario::scenario).collect());
     }
-    let begun: Vec<_> = all.iter().filter(|one| one.name.starts_with(name)).collect();
+    let begun: Vec<_> = all
+        .iter()
+        .filter(|one| one.name.starts_with(name))
+        .collect();
     let named = begun.iter().find(|one| one.name == name);
     let names = |found: &[&ShippedScenario]| {
         let names = found.iter().take(NAMES_SHOWN).map(|one| one.name);
         let more = found.len().saturating_sub(NAMES_SHOWN);
         let more = (more > 0).then(|| format!("{more} more"));
-        names.map(str::to_owned).chain(more).collect::<Vec<_>>().join(", ")
+        names
+            .map(str::to_owned)
+            .chain(more)
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     match (named, &begun[..]) {
         (Some(one), _) | (None, [one]) => Ok(vec![one.scenario()]),
@@ -214,10 +221,7 @@ fn read(name: &str) -> Result<Scenario, String> {
     let text =
         std::fs::read_to_string(name).map_err(|error| format!("cannot read {name}: {error}"))?;
     let mut scenario = Scenario::parse(name, &text).map_err(|problems| {
-        let lines: Vec<_> = problems
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
         format!("the scenario is refused\n{}", lines.join("\n"))
     })?;
     if scenario.name == name {

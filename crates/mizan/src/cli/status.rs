@@ -3,7 +3,7 @@
 mod store;
 
 use super::client::ClientError;
-use super::output::{self, Exit, table};
+use super::output::{self, Exit, state_word, table};
 use super::{Instance, reload};
 use crate::admin::view::{BackendView, ListenerView, PoolView, StatusView, VersionView};
 use crate::telemetry::ReloadResult;
@@ -22,6 +22,9 @@ Examples:
 
 A backend's state is one word for all that is known of it:
   usable       it may get requests
+  degraded     it gets fewer: it is slow, failing or full beside its siblings
+  standby      it is kept back: a backup, or in a zone that is asked later
+  outside      it is not of the part of the pool that this balancer sends to
   panic        it does not look healthy, but too few do, so that it is used
   drain        the operator took it out (mizan undrain brings it back)
   maintenance  the same, on purpose down
@@ -225,21 +228,13 @@ fn backend(backend: &BackendView) -> Vec<String> {
         } else {
             &backend.version
         },
-        state(backend),
+        state_word(&backend.state, &backend.traffic),
         &backend.in_flight.to_string(),
         &backend.requests.to_string(),
         &backend.failures.to_string(),
         &latency,
         &why,
     ])
-}
-
-/// The one word that tells most.
-fn state(backend: &BackendView) -> &str {
-    match &*backend.state {
-        "usable" if backend.traffic == "degraded" => "degraded",
-        state => state,
-    }
 }
 
 /// `12 s`, `3 min`, `5 h`, `2 d`.

@@ -416,8 +416,14 @@ impl<'s> Checker<'s, '_, '_> {
             Value::Float(number) => number.to_string(),
             _ => node.kind().to_owned(),
         };
-        let message = format!("expected {}, found {found}", self.expected(schema));
-        did_you_mean(message, self.meant(node, schema))
+        let meant = self.meant(node, schema);
+        let is_list = self.kind(schema) == "array" && !matches!(node.value, Value::Array(_));
+        let message = match &meant {
+            // What stands in the list is right: only the brackets are missing.
+            Some(_) if is_list => format!("expected a list, found {found} without brackets"),
+            _ => format!("expected {}, found {found}", self.expected(schema)),
+        };
+        did_you_mean(message, meant)
     }
 
     /// A value of the wrong type, as it is meant.

@@ -113,6 +113,7 @@ fn judge<'s>(
                 pool,
                 instead: instead.is_some(),
                 stands_in_for: Vec::new(),
+                then: Vec::new(),
                 split: split(route),
                 target: target(&plan),
                 key: pool.hash_key.as_ref(),
@@ -151,14 +152,16 @@ fn first_with_somebody<'s>(
 ) -> Picked<'s> {
     let mut picked = ask(pool);
     let mut before = Vec::new();
-    for next in fallback.iter().filter(|next| !Arc::ptr_eq(next, pool)) {
-        if refusal(&picked) != Some(Reason::NoBackend) {
+    let mut others = fallback.iter().filter(|next| !Arc::ptr_eq(next, pool));
+    while refusal(&picked) == Some(Reason::NoBackend) {
+        let Some(next) = others.next() else {
             break;
-        }
+        };
         before.push(Arc::clone(&picked.pool.name));
         picked = ask(next);
     }
     picked.stands_in_for = before;
+    picked.then = others.map(|next| Arc::clone(&next.name)).collect();
     picked
 }
 

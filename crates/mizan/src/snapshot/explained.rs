@@ -102,6 +102,8 @@ pub struct Picked<'s> {
     pub instead: bool,
     /// Pools before it that have nobody to give.
     pub stands_in_for: Vec<Arc<str>>,
+    /// Pools that are asked after it, in this order, where none of its backends can be reached.
+    pub then: Vec<Arc<str>>,
     /// Shares of the route's split, in percent; empty if there is one pool.
     pub split: Vec<(Arc<str>, f64)>,
     /// Target and query as the backend gets them.

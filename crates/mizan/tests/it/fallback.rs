@@ -71,8 +71,24 @@ fn a_pool_that_is_drained_is_stood_in_for_and_explained() {
     let (near, far) = (Backend::healthy("near"), Backend::healthy("far"));
     let mizan = Mizan::start(&config("", "", &[near.address()], &[far.address()]));
     assert!(mizan.get("/").text().starts_with("near"));
+    let explained = mizan.command(&["explain", "http://a.example/"]);
+    let said = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(
+        said.contains("far: where nobody of near can be reached"),
+        "{said}"
+    );
     let drained = mizan.command(&["drain", &format!("near/{}", near.address())]);
     assert!(drained.status.success(), "{drained:?}");
+    let warned = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert!(
+        warned.contains("near has no usable backend left"),
+        "{warned}"
+    );
+    assert!(
+        warned.contains("goes to pool far, which stands in"),
+        "{warned}"
+    );
+    assert!(!warned.contains("503"), "{warned}");
     eventually(SOON, "the other one serves", || {
         mizan.get("/").text().starts_with("far")
     });
@@ -83,6 +99,16 @@ fn a_pool_that_is_drained_is_stood_in_for_and_explained() {
         "{said}"
     );
     assert!(said.contains("pool near, then far"), "{said}");
+    assert!(!said.contains("THEN"), "it is the last one: {said}");
+    let drained = mizan.command(&["drain", &format!("far/{}", far.address())]);
+    let warned = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert!(
+        warned.ends_with("pool far has no usable backend left\n"),
+        "no route of its own: {warned}"
+    );
+    let drained = mizan.command(&["drain", &format!("near/{}", near.address())]);
+    let warned = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert!(warned.contains("would send there gets 503"), "{warned}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::support::*;
+use crate::availability::Availability;
 use crate::pool::*;
 use crate::{Ejection, EjectionCause};
 
@@ -276,4 +277,39 @@ fn switched_off_it_ejects_nobody_and_releases_those_it_had() {
     fail(&mut world, "b", RESET, 5);
     fail(&mut world, "c", RESET, 5);
     assert_eq!(ejections(&world.tick()).len(), 2);
+}
+
+/// A zone that is gone for three seconds, under load: what it held is reset, and then it refuses.
+#[test]
+fn without_probes_one_that_died_under_load_is_tried_again_as_one_that_refuses() {
+    for policy in POLICIES {
+        let mut world = World::new(config(policy), members(4));
+        fail(&mut world, "a", RESET, 5);
+        assert_eq!(ejections(&world.tick())[0].2, 30, "{policy}");
+        assert_eq!(world.status_of("a").availability, Availability::Ejected);
+        // What was under way to it finds nobody.
+        fail(&mut world, "a", REFUSED, 2);
+        world.tick();
+        let status = world.status_of("a");
+        assert_eq!(status.availability, Availability::Refused, "{policy}");
+        world.pass(seconds(3.0));
+        for _ in 0..200 {
+            world.request(|_| OK);
+        }
+        world.tick();
+        let status = world.status_of("a");
+        assert_eq!(status.availability, Availability::Usable, "{policy}");
+        // The second time in a row is no accident any more.
+        world.pass(seconds(2.0));
+        fail(&mut world, "a", RESET, 5);
+        assert_eq!(ejections(&world.tick())[0].2, 60, "{policy}");
+        fail(&mut world, "a", REFUSED, 2);
+        world.tick();
+        let status = world.status_of("a");
+        assert!(status.reason.contains("refuses"), "{policy}: {status:?}");
+        assert!(
+            matches!(status.ejection, Ejection::Ejected { count: 2, .. }),
+            "{policy}"
+        );
+    }
 }

@@ -96,6 +96,7 @@ proptest! {
         let before = world.pool.status(world.now);
         let explained = world.pool.explain(&pick);
         prop_assert_eq!(&world.pool.status(world.now), &before, "it left a trace");
+        prop_assert_eq!(&explained.status, &before, "the copy is told, and looks otherwise");
         prop_assert_eq!(&world.pool.explain(&pick), &explained, "told twice, told otherwise");
         let picked = world.pool.pick(&pick).map(|claim| claim.backend().key().clone());
         prop_assert_eq!(&explained.picked, &picked);

@@ -97,7 +97,7 @@ fn panic_never_revives_what_people_withdrew_or_what_refuses() {
         assert_eq!(used(&mut world), keys("def"), "{policy}");
         let status = world.pool.status(world.now);
         assert_eq!(
-            (status.panic, status.usable, status.ready, status.total),
+            (status.panic, status.healthy, status.ready, status.total),
             (true, 0, 4, 6)
         );
     }
@@ -171,4 +171,38 @@ fn ejected_and_down_both_count() {
 fn entered(events: &[Event], looks: usize, of: usize) -> bool {
     let is_that = |event: &Event| matches!(event, Event::PanicEntered { usable, total, .. } if (*usable, *total) == (looks, of));
     events.iter().any(is_that)
+}
+
+#[test]
+fn whoever_may_be_picked_is_counted_as_usable_in_a_panic_too() {
+    let mut world = World::new(probed(PolicyKind::RoundRobin), members(3));
+    for key in ["a", "b", "c"] {
+        (0..3).for_each(|_| world.probe(key, false));
+    }
+    world.tick();
+    let status = world.pool.status(world.now);
+    assert!(status.panic);
+    assert_eq!((status.usable, status.healthy, status.ready), (3, 0, 3));
+    let explained = world.pool.explain(&Pick {
+        now: world.now,
+        ..Pick::default()
+    });
+    assert_eq!(explained.status, status, "explained by the same figures");
+}
+
+#[test]
+fn a_panic_without_probes_is_told_without_probes_and_tries_are_no_requests() {
+    let mut world = World::new(adapting(PolicyKind::RoundRobin), members(3));
+    for key in ["a", "b", "c"] {
+        (0..2).for_each(|_| world.observe(key, REFUSED));
+    }
+    world.pass(seconds(1.5));
+    let belief = world.pool.status(world.now).belief;
+    assert!(!belief.contains("probe"), "{belief}");
+    assert!(
+        belief.starts_with(
+            "0 of 3 are ejected, 3 refuse connections; 100.0 % of 6 tries of requests failed"
+        ),
+        "{belief}"
+    );
 }

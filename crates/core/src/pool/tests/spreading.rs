@@ -112,7 +112,7 @@ proptest! {
         }
         let status = world.pool.status(world.now);
         let is_well = |backend: &&BackendStatus| backend.usable && backend.weight > 0;
-        let healthy = status.usable;
+        let healthy = status.healthy;
         for hash in 0..50u64 {
             let claim = world.pick_with(Some(crate::policy::mix(hash)), &[]);
             let anybody = status.backends.iter().any(|backend| is_well(&backend));

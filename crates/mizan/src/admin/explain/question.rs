@@ -186,8 +186,28 @@ fn check_bytes(text: &str) -> Result<(), Malformed> {
 
 /// The port of an authority, if it says one.
 fn port(authority: &str) -> Result<Option<u16>, Malformed> {
+    let brackets = authority.starts_with('[') as usize + authority.contains(']') as usize;
+    if brackets == 1 {
+        let bare = authority.trim_matches(['[', ']']);
+        let message = match bare.parse::<std::net::Ipv6Addr>() {
+            Ok(_) => format!("`{authority}` has one bracket of two: write [{bare}]"),
+            Err(_) => format!(
+                "`{authority}` has one bracket of two: write an IPv6 address as in [2001:db8::7] or [2001:db8::7]:8080"
+            ),
+        };
+        return Err(wrong("url", message));
+    }
     let after_host = match authority.rfind(']') {
-        Some(at) => &authority[at + 1..],
+        Some(at) => match &authority[at + 1..] {
+            rest if rest.is_empty() || rest.starts_with(':') => rest,
+            rest => {
+                let message = format!(
+                    "behind ] stands a port or nothing, not `{rest}`: write {}",
+                    &authority[..=at]
+                );
+                return Err(wrong("url", message));
+            }
+        },
         None => match authority.matches(':').count() {
             0 | 1 => authority.find(':').map_or("", |at| &authority[at..]),
             _ => {
@@ -317,6 +337,22 @@ mod tests {
             ("http://a.test/#b", &[], "leave it out"),
             ("http://a.test:99999/", &[], "a number up to 65535"),
             ("http://::1/", &[], "write [::1]"),
+            (
+                "http://[::1",
+                &[],
+                "`[::1` has one bracket of two: write [::1]",
+            ),
+            (
+                "http://::1]/a",
+                &[],
+                "`::1]` has one bracket of two: write [::1]",
+            ),
+            (
+                "http://[::1:80x/",
+                &[],
+                "write an IPv6 address as in [2001:db8::7]",
+            ),
+            ("http://[::1]8080/", &[], "not `8080`: write [::1]"),
             ("http://a.test/", &["X-A"], "write `Name: value`"),
             ("http://a.test/", &["X A: 1"], "' ' cannot stand in a name"),
             (

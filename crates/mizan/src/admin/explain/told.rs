@@ -84,6 +84,7 @@ impl PoolAsked {
             name: picked.pool.name.to_string(),
             instead: picked.instead,
             stands_in_for: texts(&picked.stands_in_for),
+            then: texts(&picked.then),
             policy: status.policy.to_string(),
             panic: status.panic,
             usable: status.usable,
@@ -126,6 +127,7 @@ impl Candidate {
         Self {
             key: backend.key.to_string(),
             state: state(backend),
+            traffic: backend.state.to_string(),
             usable: backend.usable,
             weight: backend.weight,
             weight_share: backend.weight_share,

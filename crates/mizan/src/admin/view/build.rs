@@ -64,11 +64,7 @@ impl PoolSummary {
             name: name.into(),
             policy: status.policy.to_string(),
             panic: status.panic,
-            usable: status
-                .backends
-                .iter()
-                .filter(|backend| backend.usable)
-                .count(),
+            usable: status.usable,
             total: status.total,
             belief: status.belief.clone(),
             spread: status.spread.clone(),
@@ -185,6 +181,19 @@ impl RouteView {
             path: path_text(&route.path),
             conditions: conditions(route),
             action: action(&route.action),
+            pools: match &route.action {
+                Action::Forward(split) => {
+                    let pools = split.pools.iter();
+                    pools.map(|(pool, _)| pool.name.to_string()).collect()
+                }
+                Action::Redirect { .. } | Action::Respond { .. } => Vec::new(),
+            },
+            fallback: route
+                .action
+                .fallback()
+                .iter()
+                .map(|pool| pool.name.to_string())
+                .collect(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::admin::explain::{
     Candidate, ExplainView, FailedCondition, NearMiss, OwnAnswer, PoolAsked, RouteTaken,
 };
-use crate::cli::output::table;
+use crate::cli::output::{state_word, table};
 
 /// Backends shown of a large pool: those that are spoken of come first.
 const BACKENDS_SHOWN: usize = 30;
@@ -152,6 +152,13 @@ fn pool(pool: &PoolAsked) -> Vec<Vec<String>> {
         None => format!("nobody: {}", pool.why),
     };
     rows.push(row("GOES TO", backend));
+    if !pool.then.is_empty() {
+        let then = pool.then.join(", then ");
+        rows.push(row(
+            "THEN",
+            format!("{then}: where nobody of {} can be reached", pool.name),
+        ));
+    }
     rows.push(row("AS", pool.target.clone()));
     rows
 }
@@ -224,7 +231,7 @@ fn candidate(one: &Candidate, pool: &PoolAsked) -> Vec<String> {
     vec![
         mark.into(),
         one.key.clone(),
-        one.state.clone(),
+        state_word(&one.state, &one.traffic).to_owned(),
         one.weight.to_string(),
         format!("{:.0} %", one.weight_share * 100.0),
         format!("{:.2}", one.score),

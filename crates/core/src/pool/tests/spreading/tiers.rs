@@ -385,3 +385,63 @@ fn a_pick_between_tiers_is_explained_as_it_is_made() {
         }
     }
 }
+
+/// Backups first in the list, so that primaries are added behind.
+fn with_backup(primaries: usize) -> Vec<Member> {
+    fleet(&[(1, 1, ""), (primaries, 0, "")])
+}
+
+fn of_backup(world: &mut World, count: usize) -> f64 {
+    let counts = simulate(world, &vec![good(10); count], 200, 1);
+    counts[0][0] as f64 / 200.0
+}
+
+#[test]
+fn primaries_that_join_one_by_one_take_nothing_from_those_that_are_there() {
+    let settings = PoolConfig {
+        probed: true,
+        ..adapting(PolicyKind::PowerOfTwo)
+    };
+    let mut world = World::new(settings.clone(), with_backup(1));
+    up(&mut world, "t");
+    simulate(&mut world, &[good(10); 2], 200, 12);
+    for primaries in 2..=5 {
+        world
+            .pool
+            .update(world.now, settings.clone(), with_backup(primaries));
+        up(&mut world, "t");
+        let part = of_backup(&mut world, primaries + 1);
+        assert_eq!(part, 0.0, "with {primaries}");
+    }
+}
+
+#[test]
+fn in_a_cold_start_the_backup_is_asked_for_those_that_are_not_up_and_not_for_those_that_are() {
+    let settings = PoolConfig {
+        probed: true,
+        ..adapting(PolicyKind::PowerOfTwo)
+    };
+    let mut world = World::new(settings, with_backup(4));
+    world.probe("t1-0", true);
+    let mut parts = vec![part(&mut world, "t1")];
+    for key in keys(&world, "t0") {
+        world.probe(&key, false);
+    }
+    world.tick();
+    parts.push(of_backup(&mut world, 5));
+    for key in keys(&world, "t0") {
+        (0..2).for_each(|_| world.probe(&key, true));
+        world.tick();
+        parts.push(of_backup(&mut world, 5));
+    }
+    assert_eq!(
+        parts[0], 0.0,
+        "who is not known to be down is asked: {parts:?}"
+    );
+    assert_eq!(parts[1], 1.0, "{parts:?}");
+    assert_eq!(parts[5], 0.0, "all are up: {parts:?}");
+    assert!(
+        parts[1..].is_sorted_by(|before, after| before >= after),
+        "{parts:?}"
+    );
+}

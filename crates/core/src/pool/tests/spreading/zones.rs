@@ -148,3 +148,38 @@ fn a_request_that_failed_twice_at_home_goes_elsewhere() {
         }
     }
 }
+
+#[test]
+fn a_backup_in_another_zone_is_kept_back_for_its_tier_and_not_for_its_zone() {
+    let members = fleet(&[(2, 0, "a"), (2, 0, "b"), (1, 1, "a")]);
+    let mut world = World::new(at_home(PolicyKind::RoundRobin, "b"), members);
+    up(&mut world, "t");
+    world.tick();
+    let reason = |world: &World, key: &str| world.status_of(key).reason;
+    assert_eq!(
+        reason(&world, "t1a-0"),
+        "stands by: asked where tier 0 cannot bear the traffic"
+    );
+    assert_eq!(
+        reason(&world, "t0a-0"),
+        "stands by: asked where zone b cannot bear the traffic"
+    );
+}
+
+#[test]
+fn who_joins_a_zone_takes_nothing_from_it() {
+    let mut settings = at_home(PolicyKind::PowerOfTwo, "b");
+    settings.adaptive = AdaptiveConfig::default();
+    let mut world = World::new(settings.clone(), fleet(&[(2, 0, "b"), (2, 0, "a")]));
+    up(&mut world, "t");
+    simulate(&mut world, &[good(10); 4], 200, 12);
+    world
+        .pool
+        .update(world.now, settings, fleet(&[(6, 0, "b"), (6, 0, "a")]));
+    up(&mut world, "t");
+    for second in 0..20 {
+        let counts = simulate(&mut world, &[good(10); 12], 200, 1);
+        let away: usize = counts[0][6..].iter().sum();
+        assert_eq!(away, 0, "in second {second}: {counts:?}");
+    }
+}

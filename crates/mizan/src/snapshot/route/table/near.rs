@@ -148,8 +148,13 @@ pub(super) fn is_path(pattern: &PathMatch, path: &str) -> bool {
 fn is_path_alike(route: &Route, path: &str) -> bool {
     let wanted = match &route.path {
         PathMatch::Exact(wanted) | PathMatch::Prefix(wanted) => wanted.trim_end_matches('/'),
-        PathMatch::Regex(_) => return false,
+        PathMatch::Regex(regex) => return is_regex_alike(regex.as_str(), path),
     };
+    is_begin_alike(wanted, path)
+}
+
+/// Whether `path` begins much like `wanted`, or is `wanted` but for case or a slash at its end.
+fn is_begin_alike(wanted: &str, path: &str) -> bool {
     if wanted.is_empty() {
         return false;
     }
@@ -157,7 +162,41 @@ fn is_path_alike(route: &Route, path: &str) -> bool {
     let deep = wanted.matches('/').count();
     let end = path.match_indices('/').nth(deep).map(|(at, _)| at);
     let begun = &path[..end.unwrap_or(path.len())];
-    is_slip(wanted, begun) || begun.starts_with(wanted) || path.trim_end_matches('/') == wanted
+    is_slip(wanted, begun)
+        || wanted.to_lowercase() == begun.to_lowercase()
+        || begun.starts_with(wanted)
+        || path.trim_end_matches('/') == wanted
+}
+
+/// Whether `path` would match but for case or a slash at its end, or begins much like what the expression begins with.
+fn is_regex_alike(pattern: &str, path: &str) -> bool {
+    let other = match path.strip_suffix('/') {
+        Some(path) => path.to_owned(),
+        None => format!("{path}/"),
+    };
+    let whatever_case = regex::bytes::RegexBuilder::new(pattern)
+        .case_insensitive(true)
+        .build();
+    let would_match = whatever_case
+        .is_ok_and(|regex| regex.is_match(path.as_bytes()) || regex.is_match(other.as_bytes()));
+    would_match || is_begin_alike(literal_begin(pattern), path)
+}
+
+/// The whole segments that an expression begins with, as far as they stand in it letter by letter: `/users` of
+/// `^(?:/users/[0-9]+)$`.
+fn literal_begin(pattern: &str) -> &str {
+    let body = pattern.strip_prefix("^(?:").unwrap_or(pattern);
+    let body = body.strip_prefix('^').unwrap_or(body);
+    // Alternatives begin with several.
+    if body.contains('|') {
+        return "";
+    }
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '-' | '_' | '~');
+    let end = body.find(|c| !is_plain(c)).unwrap_or(body.len());
+    match body[..end].rfind('/') {
+        Some(slash) => &body[..slash],
+        None => "",
+    }
 }
 
 fn is_host_alike(host: &HostMatch, name: &str) -> bool {

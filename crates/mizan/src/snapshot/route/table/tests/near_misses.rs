@@ -79,3 +79,40 @@ fn what_holds_but_stands_behind_is_near_and_many_are_counted() {
     };
     assert_eq!((near, more), (near::NEAR_MAX, 19 - near::NEAR_MAX));
 }
+
+#[test]
+fn a_path_in_another_case_is_near_however_short_it_is() {
+    let table = table(vec![(&[], prefix("/api")), (&[], exact("/Ü/Login"))]);
+    assert_eq!(
+        near(&table, &get("x.test", "/API/v1")),
+        ["0: path /api/*, saw /API/v1"]
+    );
+    assert_eq!(
+        near(&table, &get("x.test", "/ü/login")),
+        ["1: path = /Ü/Login, saw /ü/login"]
+    );
+    assert_eq!(near(&table, &get("x.test", "/web")), [""; 0]);
+}
+
+#[test]
+fn a_regular_expression_is_near_but_for_case_a_slash_or_what_follows_its_beginning() {
+    let table = table(vec![
+        (&[], regex("/users/[0-9]+")),
+        (&[], regex("/(a|b)/x")),
+    ]);
+    let first = |path: &str| near(&table, &get("x.test", path));
+    for path in [
+        "/Users/12",
+        "/users/12/",
+        "/users/abc",
+        "/user/12",
+        "/users",
+    ] {
+        assert_eq!(
+            first(path),
+            [format!("0: path ~ ^(?:/users/[0-9]+)$, saw {path}")]
+        );
+    }
+    assert_eq!(first("/A/X"), ["1: path ~ ^(?:/(a|b)/x)$, saw /A/X"]);
+    assert_eq!(first("/other"), [""; 0]);
+}
