@@ -6,6 +6,8 @@ mod build;
 
 pub use crate::control::editor::{Conflicting, RejectedView};
 pub use crate::control::nodes::Account;
+#[cfg(test)]
+pub(crate) use build::state_of;
 pub(in crate::admin) use build::{action, conditions, state};
 
 use crate::telemetry::ReloadResult;

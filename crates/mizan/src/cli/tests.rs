@@ -2,9 +2,11 @@ use super::client::ClientError;
 use super::output::Exit;
 use super::{Cli, Command};
 use crate::admin::fixture::{Running, TOKEN};
+use crate::admin::view::state_of;
 use crate::admin::view::{PoolView, StatusView};
 use crate::telemetry::ReloadResult;
 use clap::{CommandFactory, Parser};
+use mizan_core::availability::{Admin, Availability};
 use mizan_core::pool::{Claim, Pick};
 use tokio::task::JoinHandle;
 
@@ -53,6 +55,31 @@ fn claim(running: &Running) -> Claim {
 #[test]
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
+}
+
+#[test]
+fn the_help_of_status_has_every_word_that_it_shows_a_state_by() {
+    let command = Cli::command();
+    let status = command.find_subcommand("status").expect("a command");
+    let help = status.clone().render_long_help().to_string();
+    let availabilities = [
+        Availability::Usable,
+        Availability::UsedInPanic,
+        Availability::Withdrawn(Admin::Drain),
+        Availability::Withdrawn(Admin::Maintenance),
+        Availability::Refused,
+        Availability::Ejected,
+        Availability::Down,
+        Availability::Standby,
+        Availability::Outside,
+    ];
+    let words = availabilities.map(state_of);
+    for word in words.iter().map(String::as_str).chain(["degraded"]) {
+        assert!(
+            help.contains(&format!("\n  {word} ")),
+            "no {word} in {help}"
+        );
+    }
 }
 
 #[test]

@@ -417,7 +417,11 @@ impl<'s> Checker<'s, '_, '_> {
             _ => node.kind().to_owned(),
         };
         let meant = self.meant(node, schema);
-        let is_list = self.kind(schema) == "array" && !matches!(node.value, Value::Array(_));
+        let of_tables = self
+            .get(schema, "items")
+            .is_some_and(|items| self.kind(items) == "object");
+        let is_list =
+            self.kind(schema) == "array" && !of_tables && !matches!(node.value, Value::Array(_));
         let message = match &meant {
             // What stands in the list is right: only the brackets are missing.
             Some(_) if is_list => format!("expected a list, found {found} without brackets"),

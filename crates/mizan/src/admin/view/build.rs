@@ -147,7 +147,12 @@ impl BackendView {
 
 /// One word for all that is known of a backend.
 pub(in crate::admin) fn state(backend: &BackendStatus) -> String {
-    match backend.availability {
+    state_of(backend.availability)
+}
+
+/// The word for an availability.
+pub(crate) fn state_of(availability: Availability) -> String {
+    match availability {
         Availability::Usable => "usable".into(),
         Availability::UsedInPanic => "panic".into(),
         Availability::Withdrawn(admin) => admin.to_string(),
