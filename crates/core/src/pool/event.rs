@@ -134,6 +134,23 @@ pub enum EjectionEnd {
     LikeOthers,
 }
 
+/// What is said of the backend.
+impl fmt::Display for EjectionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Elapsed => "is back from ejection, on probation",
+            Self::Proved => "is back from ejection: probes connect again",
+            Self::Gone => {
+                "is no longer ejected: it refuses connections, and is tried again as such"
+            }
+            Self::LikeOthers => {
+                "is back from ejection: the others fail as much, so the fault is not its own"
+            }
+            Self::SwitchedOff => "is back: ejection was switched off",
+        })
+    }
+}
+
 impl Event {
     /// Whether there is less to serve with from here on: somebody may have to look.
     pub fn degrades_service(&self) -> bool {
@@ -176,26 +193,7 @@ impl fmt::Display for Event {
                 f,
                 "backend {backend} is ejected for {seconds} s (number {count} in a row): {reason}"
             ),
-            Self::EjectionEnded { backend, end } => match end {
-                EjectionEnd::Elapsed => {
-                    write!(f, "backend {backend} is back from ejection, on probation")
-                }
-                EjectionEnd::Proved => write!(
-                    f,
-                    "backend {backend} is back from ejection: probes connect again"
-                ),
-                EjectionEnd::Gone => write!(
-                    f,
-                    "backend {backend}: no longer ejected: it refuses connections, and is tried again as such"
-                ),
-                EjectionEnd::LikeOthers => write!(
-                    f,
-                    "backend {backend} is back from ejection: the others fail as much, so the fault is not its own"
-                ),
-                EjectionEnd::SwitchedOff => {
-                    write!(f, "backend {backend} is back: ejection was switched off")
-                }
-            },
+            Self::EjectionEnded { backend, end } => write!(f, "backend {backend} {end}"),
             Self::ProbationPassed { backend } => {
                 write!(f, "backend {backend} passed its probation")
             }
