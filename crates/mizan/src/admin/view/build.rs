@@ -194,8 +194,7 @@ impl RouteView {
                 Action::Redirect { .. } | Action::Respond { .. } => Vec::new(),
             },
             fallback: route
-                .action
-                .fallback()
+                .fallback(0)
                 .iter()
                 .map(|pool| pool.name.to_string())
                 .collect(),
