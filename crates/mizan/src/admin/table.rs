@@ -122,7 +122,7 @@ fn editor(table: &Table) -> Result<&Editor, ApiError> {
 
 fn failed(error: EditFailed) -> ApiError {
     let (status, code) = match &error {
-        EditFailed::Refused(_) | EditFailed::Many(_) => {
+        EditFailed::Refused(_) | EditFailed::Many(_) | EditFailed::Invalid(_) => {
             (StatusCode::UNPROCESSABLE_ENTITY, "rejected")
         }
         EditFailed::Conflict(_) => (StatusCode::PRECONDITION_FAILED, "changed"),

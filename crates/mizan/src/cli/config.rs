@@ -8,7 +8,7 @@ use super::client::ClientError;
 use super::output::{self, Exit};
 use super::table::{Place, failed};
 use crate::admin::table::{ChangeRequest, EditRequest};
-use crate::control::editor::{Edited, ObjectView, TableView};
+use crate::control::editor::{Edited, ObjectView, TableView, is_below};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::io::Read;
@@ -267,12 +267,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Whether `key` is `part` or stands below it.
-fn is_below(key: &str, part: &str) -> bool {
-    let rest = key.strip_prefix(part.trim_end_matches('/'));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn keys(view: &TableView) -> String {

@@ -5,11 +5,14 @@
 //! changed it, when and why.
 
 mod boosts;
+mod lost;
+mod past;
 #[cfg(test)]
 mod tests;
 mod told;
 
 pub use boosts::{BOOST_MAX, BOOST_MIN, BoostView, Share};
+pub use past::is_below;
 pub use told::{
     ChangedView, Conflicting, EditView, Edited, FieldView, ObjectView, RejectedView, TableView,
 };
@@ -56,7 +59,7 @@ pub struct Wanted {
     pub author: String,
     /// Why.
     pub why: String,
-    /// That most of the table goes is meant.
+    /// That most of the table goes is meant, and that routes lose what they name.
     pub force: bool,
 }
 
@@ -72,7 +75,10 @@ pub enum EditFailed {
     /// It changes too much at once.
     #[error("{0} changes are more than the {CHANGES_MAX} that one edit may make")]
     Many(usize),
-    /// There is no such edit, or nothing to change.
+    /// It is nothing that could be done.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no such edit, or boost.
     #[error("{0}")]
     Nothing(String),
     /// The store's.
@@ -101,8 +107,8 @@ struct Head {
 /// The table as it stands, and what an edit is compared with.
 struct Now {
     table: Table,
-    /// Each key's own revision, also of what the table rejects.
-    modified: BTreeMap<Object, Revision>,
+    /// What stands under each key, also what the table rejects.
+    entries: BTreeMap<Object, Entry>,
     head: Head,
     head_modified: Revision,
 }
@@ -158,9 +164,9 @@ impl Editor {
         let all = Query::now(Range::Prefix(prefix.clone()));
         let listing = self.store.list(all).await?;
         let table = table_of(listing.revision, &listing.entries, prefix.len())?;
-        let modified = listing.entries.iter().filter_map(|entry| {
+        let entries = listing.entries.into_iter().filter_map(|entry| {
             let key = std::str::from_utf8(entry.key.get(prefix.len()..)?).ok()?;
-            Some((key.parse().ok()?, entry.modified))
+            Some((key.parse().ok()?, entry))
         });
         let head = self
             .entry(self.layout.head(), Some(listing.revision))
@@ -168,7 +174,7 @@ impl Editor {
         let read = |entry: &Entry| serde_json::from_slice(&entry.value).unwrap_or_default();
         Ok(Now {
             table,
-            modified: modified.collect(),
+            entries: entries.collect(),
             head: head.as_ref().map(read).unwrap_or_default(),
             head_modified: head.map_or(0, |head| head.modified),
         })
@@ -183,43 +189,53 @@ impl Editor {
         Ok(self.store.list(query).await?.entries.pop())
     }
 
-    /// Makes an edit, or says why not. If it fails with the store's [`Error::Unknown`], nobody knows whether it was made, and
-    /// it was looked for in vain.
+    /// Makes an edit, or says why not.
     ///
     /// # Errors
-    /// See [`EditFailed`]; nothing was changed but with [`Error::Unknown`].
+    /// See [`EditFailed`]. Nothing was changed then, but with the store's [`Error::Unknown`]: then nobody knows whether it was
+    /// made, for it was looked for in vain.
     pub async fn edit(&self, wanted: &Wanted) -> Result<Edited, EditFailed> {
-        self.edit_with(wanted, None).await
-    }
-
-    async fn edit_with(
-        &self,
-        wanted: &Wanted,
-        lease: Option<LeaseId>,
-    ) -> Result<Edited, EditFailed> {
         if wanted.changes.is_empty() {
-            return Err(EditFailed::Nothing("there is nothing to change".to_owned()));
+            let message = "there is nothing to change".to_owned();
+            return Err(EditFailed::Invalid(message));
         }
         if wanted.changes.len() > CHANGES_MAX {
             return Err(EditFailed::Many(wanted.changes.len()));
         }
+        let lease = self.lease(&wanted.changes).await?;
+        let made = self.make(wanted, lease).await;
+        if let (Err(_), Some(lease)) = (&made, lease) {
+            // Nobody lives by it. A store that is away forgets it by itself.
+            let _ = self.store.revoke(lease).await;
+        }
+        made
+    }
+
+    /// Checks and commits, again if another edit came first.
+    async fn make(&self, wanted: &Wanted, lease: Option<LeaseId>) -> Result<Edited, EditFailed> {
         let id = format!("{:08x}", clock::random() as u32);
-        // The number under which it may have been made, where the store did not say.
+        // The number under which it may have been made, where the store did not say; or it may still be.
         let mut doubt: Option<(u64, Error)> = None;
         for _ in 0..TURNS_MAX {
-            let now = self.now().await?;
+            let now = match self.now().await {
+                Ok(now) => now,
+                Err(error) => return Err(in_doubt(doubt, error)),
+            };
             if let Some((number, _)) = &doubt
-                && let Some((edited, _)) = self.made(*number, &id).await?
+                && now.head.number >= *number
             {
-                return Ok(edited);
+                match self.made(*number, &id).await {
+                    Ok(Some(edited)) => return Ok(edited),
+                    // That place is another edit's: ours can come there no more.
+                    Ok(None) => doubt = None,
+                    Err(error) => return Err(in_doubt(doubt, error.into())),
+                }
             }
-            self.compare(&wanted.changes, &now).await?;
-            self.check(wanted, &now.table)?;
             let number = now.head.number + 1;
-            let at = clock::wall().as_millis() as u64;
-            let by = (id.clone(), wanted.author.clone(), wanted.why.clone(), at);
-            let record = edit::record(&now.table, &wanted.changes, by);
-            let transaction = self.transaction(wanted, &now, (number, &record), lease)?;
+            let transaction = match self.prepare(wanted, &now, &id, lease).await {
+                Ok(transaction) => transaction,
+                Err(error) => return Err(in_doubt(doubt, error)),
+            };
             match self.store.commit(transaction).await {
                 Ok(committed) => {
                     return Ok(Edited {
@@ -229,27 +245,33 @@ impl Editor {
                 }
                 Err(Error::Conflict(_)) => {}
                 Err(error @ Error::Unknown(_)) => doubt = Some((number, error)),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(in_doubt(doubt, error.into())),
             }
         }
-        let busy = || Error::Unavailable("too many edits at once: try it again".to_owned());
-        Err(doubt.map_or_else(busy, |(_, error)| error).into())
+        let busy = Error::Unavailable("too many edits at once: try it again".to_owned());
+        Err(in_doubt(doubt, busy.into()))
     }
 
-    /// The edit of that number, if it is the one called `id`.
-    async fn made(&self, number: u64, id: &str) -> Result<Option<(Edited, Record)>, Error> {
-        let Some(entry) = self.entry(self.layout.edit(number), None).await? else {
-            return Ok(None);
-        };
-        let record: Option<Record> = serde_json::from_slice(&entry.value).ok();
-        let record = record.filter(|record| record.edit == id);
-        Ok(record.map(|record| {
-            let edited = Edited {
-                edit: id.to_owned(),
-                revision: entry.modified,
-            };
-            (edited, record)
-        }))
+    /// What makes the edit to the table of `now`, if it may be made.
+    async fn prepare(
+        &self,
+        wanted: &Wanted,
+        now: &Now,
+        id: &str,
+        lease: Option<LeaseId>,
+    ) -> Result<Transaction, EditFailed> {
+        self.compare(&wanted.changes, now).await?;
+        let changes = self.check(wanted, now)?;
+        let at = clock::wall().as_millis() as u64;
+        let by = (id.to_owned(), wanted.author.clone(), wanted.why.clone(), at);
+        let mut record = edit::record(&now.table, &changes, by);
+        // What the table rejects stood there all the same, and comes back if the edit is taken back.
+        for changed in record.changes.iter_mut().filter(|it| it.before.is_none()) {
+            let object: Option<Object> = changed.key.parse().ok();
+            let entry = object.and_then(|object| now.entries.get(&object));
+            changed.before = entry.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+        }
+        self.transaction(&changes, now, &record, lease)
     }
 
     /// Fails if a key has changed since its author looked.
@@ -257,7 +279,7 @@ impl Editor {
         let mut conflicts = Vec::new();
         for change in changes {
             let Some(seen) = change.seen else { continue };
-            let found = now.modified.get(&change.object).copied().unwrap_or(0);
+            let found = now.modified(&change.object);
             if found != seen {
                 conflicts.push((change, seen, found));
             }
@@ -269,18 +291,12 @@ impl Editor {
         let mut told = Vec::with_capacity(conflicts.len());
         for (change, seen, found) in conflicts {
             let key = change.object.to_string();
-            let base = self.value_at(&key, seen).await;
-            let theirs = match found {
-                0 => None,
-                _ => self.value_at(&key, found).await,
-            };
-            let by = history
-                .iter()
-                .rev()
-                .find(|(_, record)| record.changes.iter().any(|it| it.key == key))
-                .map(|(modified, record)| EditView::new(*modified, record));
+            let base = self.version(&history, &key, seen).await?;
+            let theirs = now.entries.get(&change.object);
+            let theirs = theirs.and_then(|entry| serde_json::from_slice(&entry.value).ok());
             let ours = change.document.as_deref();
             let ours = ours.and_then(|json| serde_json::from_slice(json).ok());
+            let by = past::cause(&history, &key, found);
             told.push(Conflicting::new(
                 (key, seen, found),
                 (base, theirs, ours),
@@ -290,50 +306,51 @@ impl Editor {
         Err(EditFailed::Conflict(told))
     }
 
-    /// What a key said at a revision, if that is still held.
-    async fn value_at(&self, key: &str, revision: Revision) -> Option<serde_json::Value> {
-        let key = [&self.layout.table()[..], key.as_bytes()].concat();
-        let entry = self
-            .entry(key.into(), Some(revision).filter(|it| *it > 0))
-            .await;
-        let entry = entry.ok().flatten()?;
-        serde_json::from_slice(&entry.value).ok()
-    }
-
-    /// Fails if what the edit leaves could not come into force.
-    fn check(&self, wanted: &Wanted, before: &Table) -> Result<(), EditFailed> {
-        let after = edit::check(before, &wanted.changes, wanted.force)?;
-        let touched: BTreeSet<String> = wanted
-            .changes
-            .iter()
-            .map(|change| change.object.to_string())
-            .collect();
-        let mut faults: Vec<Rejected> = Vec::new();
-        for region in regions(&after, &wanted.changes) {
-            let found = (self.judge)(&after, &region).into_iter();
-            faults.extend(found.filter(|it| touched.contains(&it.key)));
+    /// All that is to be changed; fails if what that leaves could not come into force.
+    fn check(&self, wanted: &Wanted, now: &Now) -> Result<Vec<Change>, EditFailed> {
+        let before = &now.table;
+        let mut changes = wanted.changes.clone();
+        let after = match edit::check(before, &changes, false) {
+            Err(EditError::Shrinks { .. }) if wanted.force => {
+                allow_shrink(&mut changes, now);
+                edit::check(before, &changes, false)?
+            }
+            after => after?,
+        };
+        let touched: BTreeSet<String> = changes.iter().map(|it| it.object.to_string()).collect();
+        let mut faults: Vec<Rejected> = match wanted.force {
+            true => Vec::new(),
+            false => lost::lost(before, &after),
+        };
+        for region in regions(&after, &changes) {
+            let mut found = (self.judge)(&after, &region);
+            if found.iter().any(|it| !touched.contains(&it.key)) {
+                // What the edit does not touch may have been at fault before.
+                let known = (self.judge)(before, &region);
+                found.retain(|it| touched.contains(&it.key) || !known.contains(it));
+            }
+            faults.extend(found);
         }
         faults.sort_by(|a, b| a.key.cmp(&b.key));
         faults.dedup();
         match faults.is_empty() {
-            true => Ok(()),
+            true => Ok(changes),
             false => Err(EditError::Rejected(faults).into()),
         }
     }
 
     fn transaction(
         &self,
-        wanted: &Wanted,
+        changes: &[Change],
         now: &Now,
-        (number, record): (u64, &Record),
+        record: &Record,
         lease: Option<LeaseId>,
     ) -> Result<Transaction, EditFailed> {
         let json = |value: Result<Vec<u8>, serde_json::Error>| {
             value.map_err(|error| Error::Invalid(error.to_string()))
         };
         let prefix = self.layout.table();
-        let key =
-            |object: &Object| Bytes::from([&prefix[..], object.to_string().as_bytes()].concat());
+        let number = now.head.number + 1;
         let mut compares = vec![Compare::modified(self.layout.head(), now.head_modified)];
         let mut operations = vec![
             Operation::put(
@@ -345,109 +362,57 @@ impl Editor {
         if let Some(oldest) = number.checked_sub(HISTORY_MAX).filter(|it| *it > 0) {
             operations.push(Operation::delete(self.layout.edit(oldest)));
         }
-        for change in &wanted.changes {
-            let key = key(&change.object);
+        for change in changes {
+            let key = Bytes::from([&prefix[..], change.object.to_string().as_bytes()].concat());
             // Whoever writes to the store by other means swaps no head.
-            let found = now.modified.get(&change.object).copied().unwrap_or(0);
-            compares.push(Compare::modified(key.clone(), found));
+            compares.push(Compare::modified(key.clone(), now.modified(&change.object)));
             operations.push(match &change.document {
                 Some(json) => Operation::Put {
                     key,
                     value: Bytes::from(json.clone()),
-                    lease,
+                    lease: lease.filter(|_| matches!(change.object, Object::Boost { .. })),
                 },
                 None => Operation::delete(key),
             });
-        }
-        let names_meta = wanted.changes.iter().any(|it| it.object == Object::Meta);
-        if wanted.force && !names_meta {
-            let meta = br#"{"schema":1,"allow_shrink":true}"#;
-            operations.push(Operation::put(key(&Object::Meta), &meta[..]));
         }
         Ok(Transaction {
             compares,
             operations,
         })
     }
+}
 
-    /// The records that are held, each with the revision that it was made at, oldest first.
-    async fn records(&self) -> Result<Vec<(Revision, Record)>, Error> {
-        let all = Query::now(Range::Prefix(self.layout.history()));
-        let listing = self.store.list(all).await?;
-        let read = |entry: &Entry| {
-            let record = serde_json::from_slice(&entry.value).ok()?;
-            Some((entry.modified, record))
-        };
-        Ok(listing.entries.iter().filter_map(read).collect())
+impl Now {
+    /// The revision that an object was put at; 0: it is not there.
+    fn modified(&self, object: &Object) -> Revision {
+        self.entries.get(object).map_or(0, |entry| entry.modified)
     }
+}
 
-    /// The last `count` edits, newest first; of `key` and what stands below it, if one is given.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn history(
-        &self,
-        key: Option<&str>,
-        count: usize,
-    ) -> Result<Vec<EditView>, EditFailed> {
-        let is_meant = |record: &Record| match key {
-            None => true,
-            Some(key) => record.changes.iter().any(|it| it.key.starts_with(key)),
-        };
-        let records = self.records().await?;
-        let meant = records.iter().rev().filter(|(_, record)| is_meant(record));
-        Ok(meant
-            .take(count)
-            .map(|(revision, record)| EditView::new(*revision, record))
-            .collect())
-    }
+/// Why an edit was not made; or, if it may have been made before, that this is not known.
+fn in_doubt(doubt: Option<(u64, Error)>, why: EditFailed) -> EditFailed {
+    doubt.map_or(why, |(_, unsaid)| unsaid.into())
+}
 
-    /// Takes an edit back, by its name or the revision that it was made at: a new edit. What was changed since is not touched
-    /// unless `force`d.
-    ///
-    /// # Errors
-    /// See [`Editor::edit`]; [`EditFailed::Conflict`] names what was changed since.
-    pub async fn rollback(
-        &self,
-        which: &str,
-        (author, why): (String, String),
-        force: bool,
-    ) -> Result<Edited, EditFailed> {
-        let records = self.records().await?;
-        let is_meant = |(revision, record): &&(Revision, Record)| {
-            record.edit == which || which.parse() == Ok(*revision)
-        };
-        let Some((revision, record)) = records.iter().find(is_meant) else {
-            return Err(EditFailed::Nothing(format!(
-                "there is no edit `{which}` among the last {}: `mizan config history` lists them",
-                records.len()
-            )));
-        };
-        let now = self.now().await?;
-        let mut changes = edit::undo(&now.table, record)
-            .map_err(|error| EditFailed::Nothing(error.to_string()))?;
-        let since: BTreeSet<String> = edit::since(&now.table, record).into_iter().collect();
-        for change in &mut changes {
-            // It was last touched by that edit, or somebody has to be told who did since.
-            let is_as_left = !since.contains(&change.object.to_string());
-            change.seen = match (force, is_as_left) {
-                (true, _) => None,
-                (false, true) => now.modified.get(&change.object).copied().or(Some(0)),
-                (false, false) => Some(*revision),
-            };
-        }
-        let why = match why.is_empty() {
-            true => format!("takes back {}: {}", record.edit, record.why),
-            false => why,
-        };
-        self.edit(&Wanted {
-            changes,
-            author,
-            why,
-            force,
-        })
-        .await
-    }
+/// Says in the table itself that it is meant to shrink, beside what `meta` says already.
+fn allow_shrink(changes: &mut Vec<Change>, now: &Now) {
+    let wanted = changes.iter().find(|it| it.object == Object::Meta);
+    let stands = now.entries.get(&Object::Meta);
+    let text = match wanted {
+        Some(change) => change.document.as_deref(),
+        None => stands.map(|entry| &entry.value[..]),
+    };
+    let read = text.and_then(|json| serde_json::from_slice(json).ok());
+    let mut fields: serde_json::Map<String, serde_json::Value> = read.unwrap_or_default();
+    fields.insert("schema".to_owned(), mizan_routing::SCHEMA.into());
+    fields.insert("allow_shrink".to_owned(), true.into());
+    let seen = wanted.and_then(|change| change.seen);
+    changes.retain(|it| it.object != Object::Meta);
+    changes.push(Change {
+        object: Object::Meta,
+        document: Some(serde_json::Value::Object(fields).to_string().into_bytes()),
+        seen,
+    });
 }
 
 fn table_of(revision: Revision, entries: &[Entry], prefix: usize) -> Result<Table, Limit> {

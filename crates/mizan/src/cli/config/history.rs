@@ -1,11 +1,11 @@
 //! `mizan config history`, `rollback` and `watch`.
 
-use super::{Config, is_below};
+use super::Config;
 use crate::admin::table::Reason;
 use crate::cli::client::{ClientError, segment};
 use crate::cli::output::{self, Exit};
 use crate::cli::table::why;
-use crate::control::editor::{EditView, Edited, ObjectView};
+use crate::control::editor::{EditView, Edited, ObjectView, is_below};
 use crate::telemetry::json::time_string;
 use serde_json::Value;
 use std::time::Duration;

@@ -4,8 +4,9 @@ use super::{EditFailed, Edited, Editor, Wanted};
 use crate::clock;
 use mizan_routing::document::FACTOR;
 use mizan_routing::edit::Change;
+use mizan_routing::table::Held;
 use mizan_routing::{Boost, Document, Name, Object, SCHEMA, Table};
-use mizan_store::Lease;
+use mizan_store::LeaseId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -16,6 +17,10 @@ pub const BOOST_MIN: Duration = Duration::from_secs(10);
 pub const BOOST_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long its key outlives it: what ends a boost is its own end, everywhere at once; the lease only cleans up.
 const GRACE: Duration = Duration::from_secs(30);
+/// A boost that ended so long ago and is still there was not cleaned up: a lease may begin anew with a new leader of etcd.
+const LEFT_OVER: Duration = Duration::from_secs(5 * 60);
+/// Most of them that one edit takes away.
+const CLEANED_MAX: usize = 50;
 
 /// A boost as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,7 +70,7 @@ impl Editor {
         (author, why): (String, String),
     ) -> Result<(Edited, BoostView), EditFailed> {
         if !(BOOST_MIN..=BOOST_MAX).contains(&life) {
-            return Err(EditFailed::Nothing(format!(
+            return Err(EditFailed::Invalid(format!(
                 "a boost lasts from {} s to {} h, and {} s is not: what is to stay is an edit of the weight",
                 BOOST_MIN.as_secs(),
                 BOOST_MAX.as_secs() / 3600,
@@ -75,7 +80,7 @@ impl Editor {
         if !FACTOR.contains(&factor) {
             let (least, most) = FACTOR.into_inner();
             let message = format!("{factor} is not from {least} to {most}");
-            return Err(EditFailed::Nothing(message));
+            return Err(EditFailed::Invalid(message));
         }
         let id = format!("{:08x}", clock::random() as u32);
         let boost = Boost {
@@ -89,7 +94,7 @@ impl Editor {
             pool: pool.clone(),
             id: id
                 .parse()
-                .map_err(|error| EditFailed::Nothing(format!("{error}")))?,
+                .map_err(|error| EditFailed::Invalid(format!("{error}")))?,
         };
         let document = serde_json::json!({
             "schema": SCHEMA,
@@ -98,28 +103,69 @@ impl Editor {
             "created_by": boost.created_by,
             "why": boost.why,
         });
-        let Lease { id: lease, .. } = self.store.grant(life + GRACE).await?;
-        let wanted = Wanted {
-            changes: vec![Change {
-                object: object.clone(),
-                document: Some(document.to_string().into_bytes()),
-                seen: Some(0),
-            }],
-            author,
-            why,
-            force: false,
-        };
-        let edited = match self.edit_with(&wanted, Some(lease)).await {
-            Ok(edited) => edited,
-            Err(error) => {
-                // Nobody lives by it. A store that is away forgets it by itself.
-                let _ = self.store.revoke(lease).await;
-                return Err(error);
-            }
-        };
+        let mut changes = self.leftover().await?;
+        changes.push(Change {
+            object: object.clone(),
+            document: Some(document.to_string().into_bytes()),
+            seen: Some(0),
+        });
+        let edited = self
+            .edit(&Wanted {
+                changes,
+                author,
+                why,
+                force: false,
+            })
+            .await?;
         let table = self.routing().await?;
         let named = (region, pool, &object);
         Ok((edited, view(&table, named, &boost, clock::wall())))
+    }
+
+    /// What the boosts among `changes` live by: no longer than the last of them does, and a little.
+    ///
+    /// # Errors
+    /// [`EditFailed::Invalid`] for one that has ended, or that would last too long; the store's.
+    pub(super) async fn lease(&self, changes: &[Change]) -> Result<Option<LeaseId>, EditFailed> {
+        let now = clock::wall();
+        let mut longest: Option<Duration> = None;
+        for change in changes {
+            let Ok(Some(Document::Boost(boost))) = change.parse() else {
+                // What cannot be read is told by the check.
+                continue;
+            };
+            let left = Duration::from_millis(boost.expires_at_ms).saturating_sub(now);
+            if left.is_zero() || left > BOOST_MAX {
+                return Err(EditFailed::Invalid(format!(
+                    "{}: `expires_at_ms` is {}, and a boost ends within {} h from now: `mizan boost add` says when",
+                    change.object,
+                    boost.expires_at_ms,
+                    BOOST_MAX.as_secs() / 3600
+                )));
+            }
+            longest = longest.max(Some(left));
+        }
+        let Some(longest) = longest else {
+            return Ok(None);
+        };
+        Ok(Some(self.store.grant(longest + GRACE).await?.id))
+    }
+
+    /// Takes away what leases should have cleaned up: a few boosts that ended long ago.
+    async fn leftover(&self) -> Result<Vec<Change>, EditFailed> {
+        let now = self.now().await?;
+        let long_ago = clock::wall().saturating_sub(LEFT_OVER).as_millis() as u64;
+        let is_over = |held: &Held| matches!(&held.document, Document::Boost(boost) if boost.expires_at_ms < long_ago);
+        let over = now.table.objects().filter(|(_, held)| is_over(held));
+        Ok(over
+            .take(CLEANED_MAX)
+            .map(|(object, _)| Change {
+                object: object.clone(),
+                document: None,
+                // Its lease may yet be quicker.
+                seen: None,
+            })
+            .collect())
     }
 
     /// All boosts that stand in the store, those that have ended too.
@@ -151,7 +197,7 @@ impl Editor {
     ) -> Result<Edited, EditFailed> {
         let now = self.now().await?;
         let is_meant = |object: &&Object| matches!(object, Object::Boost { id: own, .. } if own.as_str() == id);
-        let Some(object) = now.modified.keys().find(is_meant) else {
+        let Some(object) = now.entries.keys().find(is_meant) else {
             return Err(EditFailed::Nothing(format!(
                 "there is no boost `{id}`: it has ended already, or never was; `mizan boost list` shows them"
             )));
@@ -159,7 +205,7 @@ impl Editor {
         let change = Change {
             object: object.clone(),
             document: None,
-            seen: now.modified.get(object).copied(),
+            seen: Some(now.modified(object)),
         };
         self.edit(&Wanted {
             changes: vec![change],
