@@ -2,6 +2,7 @@
 
 use super::{Account, AdminState, Control, Phase, ReloadReport, StoreView, bind, serve};
 use crate::config::Source;
+use crate::control::editor::Editor;
 use crate::snapshot::{AdminBind, AskError, Asked, Current, Explained, Seen, Snapshot};
 use crate::telemetry::{Metrics, ReloadResult, fixture};
 use std::net::SocketAddr;
@@ -102,6 +103,11 @@ pub(crate) struct Running {
 impl Running {
     /// Starts with two pools: `api` (10.0.0.1:8000 of v1, 10.0.0.1:8001 of v2) and `web`.
     pub(crate) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// The same with somebody who edits the store's table.
+    pub(crate) fn start_with(editor: Option<Arc<Editor>>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("run/admin.sock");
         let mut snapshot = snapshot();
@@ -139,7 +145,7 @@ impl Running {
             current,
             metrics,
             control: control.clone(),
-            editor: None,
+            editor,
         };
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(serve(state.clone(), listeners, stopped));

@@ -2,6 +2,8 @@
 //!
 //! `mizan generate openapi` prints it; `docs/openapi.json` is compared with it by a test.
 
+mod table;
+
 use super::explain::{ExplainRequest, ExplainView};
 use super::view::{
     ApiError, BackendView, ConfigView, PoolView, ReloadReport, RouteView, StatusView,
@@ -159,7 +161,7 @@ pub fn document() -> Value {
         .into_generator();
     let error = schema::<ApiError>(&mut generator);
     let mut paths = Map::new();
-    for operation in OPERATIONS {
+    for operation in all() {
         let described = operation.describe(&error, &mut generator);
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
         path[operation.method] = described;
@@ -170,7 +172,8 @@ pub fn document() -> Value {
             "title": "Mizan admin API",
             "version": "1",
             "description": "On a Unix socket (mode 0600), or on TCP with a bearer token and a `Host` of this machine. \
-                            A read's `ETag` is the generation of the configuration in force.",
+                            A read's `ETag` is the generation of the configuration in force; \
+                            of the store's table, a revision.",
         },
         "paths": paths,
         "components": {
@@ -183,9 +186,11 @@ pub fn document() -> Value {
 
 /// Method and path of each operation.
 pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
-    OPERATIONS
-        .iter()
-        .map(|operation| (operation.method, operation.path))
+    all().map(|operation| (operation.method, operation.path))
+}
+
+fn all() -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().chain(table::OPERATIONS)
 }
 
 fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
@@ -240,6 +245,7 @@ impl Operation {
                 json!({ "name": name, "in": "path", "required": true, "schema": schema })
             })
             .collect();
+        parameters.extend(table::parameters(self.method, self.path));
         // What is sent a question changes nothing.
         if self.method == "post" && self.body.is_none() {
             parameters.push(json!({

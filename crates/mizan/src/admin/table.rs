@@ -2,6 +2,10 @@
 //!
 //! The command line speaks with these very paths whether an instance answers them or, with `--store`, its own process does.
 
+mod events;
+#[cfg(test)]
+mod tests;
+
 use super::view::{ApiError, RejectedView};
 use crate::control::editor::{
     BoostView, EditFailed, EditView, Edited, Editor, ObjectView, TableView, Wanted,
@@ -9,19 +13,17 @@ use crate::control::editor::{
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
-use futures_util::stream::{self, Stream};
 use mizan_routing::edit::{Change, EditError};
-use mizan_store::{Denial, Error, Range};
+use mizan_store::{Denial, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Largest body of an edit: as much as one transaction takes.
 const EDIT_BYTES_MAX: usize = 2 << 20;
@@ -96,11 +98,18 @@ pub struct Reason {
     pub force: bool,
 }
 
-type Table = Option<Arc<Editor>>;
+/// Who edits the table, if there is one, and places for those who follow it.
+#[derive(Clone)]
+struct Table {
+    editor: Option<Arc<Editor>>,
+    watches: Arc<Semaphore>,
+}
+
 type Shared = State<Table>;
 
 /// The paths; `editor` is `None` where there is no store.
-pub fn routes<S: Clone + Send + Sync + 'static>(editor: Table) -> Router<S> {
+pub fn routes<S: Clone + Send + Sync + 'static>(editor: Option<Arc<Editor>>) -> Router<S> {
+    let watches = Arc::new(Semaphore::new(events::WATCHES_MAX));
     Router::new()
         .route("/v1/objects", get(objects))
         .route("/v1/objects/{*key}", get(object).put(put).delete(remove))
@@ -108,13 +117,13 @@ pub fn routes<S: Clone + Send + Sync + 'static>(editor: Table) -> Router<S> {
         .route("/v1/edits/{edit}/rollback", post(rollback))
         .route("/v1/boosts", get(boosts).post(boost))
         .route("/v1/boosts/{id}", delete(end_boost))
-        .route("/v1/events", get(events))
+        .route("/v1/events", get(events::events))
         .layer(DefaultBodyLimit::max(EDIT_BYTES_MAX))
-        .with_state(editor)
+        .with_state(Table { editor, watches })
 }
 
 fn editor(table: &Table) -> Result<&Editor, ApiError> {
-    table.as_deref().ok_or_else(|| {
+    table.editor.as_deref().ok_or_else(|| {
         let message = "this instance has no store: `[store] address = \"embedded:/var/lib/mizan/store\"` in its configuration, or `--store`, gives it one";
         ApiError::new(StatusCode::CONFLICT, "no_store", message, "store")
     })
@@ -186,26 +195,53 @@ fn change(request: ChangeRequest) -> Result<Change, ApiError> {
     })
 }
 
-/// The revision that `?at=` names.
-fn at(uri: &Uri) -> Result<Option<u64>, ApiError> {
-    match uri
-        .query()
-        .map(|query| query.strip_prefix("at=").map(str::parse))
-    {
-        None => Ok(None),
-        Some(Some(Ok(revision))) => Ok(Some(revision)),
-        Some(_) => Err(bad(
-            "bad_query",
-            "only `?at=REVISION` can be asked for here",
-            uri.path(),
-        )),
+/// What a query asks for, by its names; nothing but `known` ones.
+fn query<'u, const N: usize>(
+    uri: &'u Uri,
+    known: [&str; N],
+) -> Result<[Option<&'u str>; N], ApiError> {
+    let mut found = [None; N];
+    let parts = uri.query().into_iter().flat_map(|query| query.split('&'));
+    for part in parts.filter(|part| !part.is_empty()) {
+        let place = part.split_once('=').and_then(|(name, value)| {
+            let at = known.iter().position(|known| *known == name)?;
+            Some((at, value))
+        });
+        let Some((at, value)) = place else {
+            let message = format!("only {} can be asked for here", known.join(", "));
+            return Err(bad("bad_query", message, uri.path()));
+        };
+        found[at] = Some(value);
     }
+    Ok(found)
 }
 
-async fn objects(State(table): Shared, uri: Uri) -> Result<Json<TableView>, ApiError> {
-    let at = at(&uri)?;
-    let view = editor(&table)?.table(at).await.map_err(failed)?;
-    Ok(Json(view))
+/// A number that a query asks for.
+fn number<T: std::str::FromStr>(value: Option<&str>, name: &str) -> Result<Option<T>, ApiError> {
+    let wrong = |text: &str| bad("bad_query", format!("`{name}={text}` is no number"), name);
+    value
+        .map(|text| text.parse().map_err(|_| wrong(text)))
+        .transpose()
+}
+
+/// The revision that `?at=` names.
+fn at(uri: &Uri) -> Result<Option<u64>, ApiError> {
+    let [at] = query(uri, ["at"])?;
+    number(at, "at")
+}
+
+fn tag(revision: u64) -> [(header::HeaderName, HeaderValue); 1] {
+    let tag = HeaderValue::from_str(&format!("\"{revision}\""));
+    [(
+        header::ETAG,
+        tag.unwrap_or_else(|_| HeaderValue::from_static("\"0\"")),
+    )]
+}
+
+async fn objects(State(table): Shared, uri: Uri) -> Result<Response, ApiError> {
+    let editor = editor(&table)?;
+    let view = editor.table(at(&uri)?).await.map_err(failed)?;
+    Ok((tag(view.revision), Json::<TableView>(view)).into_response())
 }
 
 async fn object(
@@ -219,9 +255,7 @@ async fn object(
         let message = format!("there is no object `{key}` at revision {}", view.revision);
         ApiError::new(StatusCode::NOT_FOUND, "not_found", message, &key)
     })?;
-    let tag = format!("\"{}\"", found.revision);
-    let tag = HeaderValue::from_str(&tag).unwrap_or_else(|_| HeaderValue::from_static("\"0\""));
-    Ok(([(header::ETAG, tag)], Json::<ObjectView>(found)).into_response())
+    Ok((tag(found.revision), Json::<ObjectView>(found)).into_response())
 }
 
 /// What `If-Match` or `If-None-Match: *` says that the caller saw.
@@ -257,6 +291,7 @@ async fn put(
     headers: HeaderMap,
     document: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<Edited>, ApiError> {
+    editor(&table)?;
     let change = ChangeRequest {
         key,
         document: Some(body(document)?),
@@ -271,6 +306,7 @@ async fn remove(
     Path(key): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Edited>, ApiError> {
+    editor(&table)?;
     let change = ChangeRequest {
         key,
         document: None,
@@ -297,6 +333,7 @@ async fn edit(
     Extension(author): Extension<Author>,
     request: Result<Json<EditRequest>, JsonRejection>,
 ) -> Result<Json<Edited>, ApiError> {
+    editor(&table)?;
     make(&table, author, body(request)?).await
 }
 
@@ -330,8 +367,13 @@ async fn make(
     Ok(Json(edited))
 }
 
-async fn history(State(table): Shared) -> Result<Json<Vec<EditView>>, ApiError> {
-    let edits = editor(&table)?.history(None, usize::MAX).await;
+async fn history(State(table): Shared, uri: Uri) -> Result<Json<Vec<EditView>>, ApiError> {
+    let editor = editor(&table)?;
+    let [count, key] = query(&uri, ["count", "key"])?;
+    let count = number(count, "count")?.unwrap_or(usize::MAX);
+    // A key has no other letter that would have to be encoded.
+    let key = key.map(|key| key.replace("%2F", "/").replace("%2f", "/"));
+    let edits = editor.history(key.as_deref(), count).await;
     Ok(Json(edits.map_err(failed)?))
 }
 
@@ -341,12 +383,17 @@ async fn rollback(
     Path(edit): Path<String>,
     reason: Result<Json<Reason>, JsonRejection>,
 ) -> Result<Json<Edited>, ApiError> {
+    let editor = editor(&table)?;
     let Reason { why, force } = body(reason)?;
-    tracing::info!(author = author.0, edit, "an edit is to be taken back");
-    let edited = editor(&table)?
-        .rollback(&edit, (author.0, why), force)
-        .await;
-    Ok(Json(edited.map_err(failed)?))
+    let by = (author.0.clone(), why);
+    let edited = editor.rollback(&edit, by, force).await.map_err(failed)?;
+    tracing::info!(
+        author = author.0,
+        edit = edited.edit,
+        revision = edited.revision,
+        "edit {edit} was taken back"
+    );
+    Ok(Json(edited))
 }
 
 async fn boosts(State(table): Shared) -> Result<Json<Vec<BoostView>>, ApiError> {
@@ -359,6 +406,7 @@ async fn boost(
     Extension(author): Extension<Author>,
     request: Result<Json<BoostRequest>, JsonRejection>,
 ) -> Result<Json<BoostSet>, ApiError> {
+    let editor = editor(&table)?;
     let request = body(request)?;
     let name = |text: &str| {
         text.parse()
@@ -369,7 +417,6 @@ async fn boost(
     let (region, pool) = (name(&request.region)?, name(&request.pool)?);
     let wanted = (request.factor, Duration::from_secs(request.seconds));
     let by = (author.0, request.why);
-    let editor = editor(&table)?;
     let (edit, boost) = editor
         .boost((&region, &pool), wanted, by)
         .await
@@ -392,57 +439,4 @@ async fn end_boost(
     let by = (author.0, "ended".to_owned());
     let edited = editor(&table)?.end_boost(&id, by).await;
     Ok(Json(edited.map_err(failed)?))
-}
-
-/// Each change of the table as a server-sent event, from the next one on: `{key, revision, document}`, its `id` the revision.
-/// The event `lost` ends it: the store was lost, and the caller asks again.
-async fn events(
-    State(table): Shared,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
-    let editor = editor(&table)?;
-    let view = editor.table(None).await.map_err(failed)?;
-    let prefix = editor.layout().table();
-    let length = prefix.len();
-    let range = Range::Prefix(prefix);
-    let watch = editor.store().watch(range, view.revision + 1).await;
-    let watch = watch.map_err(|error| failed(error.into()))?;
-    let begin = (Some(watch), std::collections::VecDeque::<Event>::new());
-    let events = stream::unfold(begin, move |(watch, mut waiting)| async move {
-        if let Some(event) = waiting.pop_front() {
-            return Some((Ok(event), (watch, waiting)));
-        }
-        let mut watch = watch?;
-        loop {
-            match watch.next().await {
-                Ok(mizan_store::Message::Batch(batch)) => {
-                    let events = batch.events.iter();
-                    waiting.extend(events.map(|it| told(it, batch.revision, length)));
-                    if let Some(event) = waiting.pop_front() {
-                        return Some((Ok(event), (Some(watch), waiting)));
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let event = Event::default().event("lost").data(error.to_string());
-                    return Some((Ok(event), (None, waiting)));
-                }
-            }
-        }
-    });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
-}
-
-fn told(event: &mizan_store::Event, revision: u64, prefix: usize) -> Event {
-    let document = match event {
-        mizan_store::Event::Put(entry) => serde_json::from_slice(&entry.value).ok(),
-        mizan_store::Event::Delete(_) => None,
-    };
-    let key = event.key();
-    let view = ObjectView {
-        key: String::from_utf8_lossy(key.get(prefix..).unwrap_or_default()).into_owned(),
-        revision,
-        document: document.unwrap_or(Value::Null),
-    };
-    let data = serde_json::to_string(&view).unwrap_or_default();
-    Event::default().id(revision.to_string()).data(data)
 }
