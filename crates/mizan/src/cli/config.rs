@@ -29,6 +29,7 @@ Examples:
   mizan config edit pools/kr/kpop
   mizan config put backends/kr/kpop/a --why \"a third one\" < a.json
   mizan config history
+  mizan config export table.json
   mizan config --store etcd://10.0.0.1:2379 get
 
 Exit status:
@@ -143,10 +144,13 @@ enum Command {
         #[arg(long, default_value = "")]
         why: String,
     },
-    /// Checks a file (see export) by itself, without a store.
+    /// Checks a file (see export), or one object, by itself: without a store.
     Validate {
         /// The file.
         file: PathBuf,
+        /// The file is the document of this one object.
+        #[arg(long)]
+        key: Option<String>,
     },
 }
 
@@ -186,7 +190,7 @@ impl Config {
                 in_parts,
                 why,
             } => self.import(file, (*prune, *force, *in_parts), why),
-            Command::Validate { file } => self.validate(file),
+            Command::Validate { file, key } => file::validate(file, key.as_deref()),
         }
     }
 

@@ -13,6 +13,9 @@ use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The table of a store that names none.
+const NAMESPACE: &str = "default";
+
 /// Whom a command on the table asks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
@@ -21,20 +24,10 @@ pub(super) struct Place {
     #[arg(long, global = true, value_name = "STORE")]
     store: Option<String>,
     /// Which of the tables in it (with --store).
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "default",
-        requires = "store"
-    )]
+    #[arg(long, global = true, value_name = "NAME", default_value = NAMESPACE)]
     namespace: String,
     /// The user of etcd (with --store).
-    #[arg(
-        long,
-        value_name = "USER",
-        requires = "store",
-        requires = "password_file"
-    )]
+    #[arg(long, global = true, value_name = "USER")]
     user: Option<String>,
     /// The file whose first line is the password.
     #[arg(long, global = true, value_name = "FILE")]
@@ -43,13 +36,7 @@ pub(super) struct Place {
     #[arg(long, global = true, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
     /// Our certificate for etcd (PEM).
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        requires = "store",
-        requires = "tls_key"
-    )]
+    #[arg(long, global = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Its key (PEM).
     #[arg(long, global = true, value_name = "FILE")]
@@ -76,6 +63,9 @@ impl Place {
             }
             (None, _) if of_store.into_iter().any(Option::is_some) => {
                 usage("--user and --tls-… are for --store: an instance has its own")
+            }
+            (None, _) if self.namespace != NAMESPACE => {
+                usage("--namespace is for --store: an instance has its own")
             }
             _ => Ok(()),
         }

@@ -35,6 +35,7 @@ mod retry;
 mod store;
 mod strict;
 mod support;
+mod table_commands;
 mod tcp;
 mod tls;
 mod tls_upstream;

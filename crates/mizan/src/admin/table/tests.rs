@@ -353,18 +353,20 @@ async fn what_nobody_could_mean_is_told_with_its_place() {
             answer.body
         );
     }
+    place.running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_refused_is_told_object_by_object() {
+    let place = Place::new();
+    // A condition that is not understood is not passed over.
     for condition in ["if-match: x", "if-none-match: \"1\"", "if-match: \"-1\""] {
         let line = "PUT /v1/objects/settings/ko";
         let answer = place.say(line, &[condition], &json!({"schema": 1})).await;
         assert_eq!(answer.code(), "bad_condition", "{condition}");
     }
-    let told = place
-        .say(
-            "POST /v1/edits",
-            &[],
-            &edit("pools/kr/kpop", pool("randon")),
-        )
-        .await;
+    let bad = json!({"changes": [{"key": "pools/kr/kpop", "document": pool("randon")}]});
+    let told = place.say("POST /v1/edits", &[], &bad).await;
     let told: Value = told.json();
     assert_eq!(told["rejected"][0]["key"], "pools/kr/kpop");
     let view = place.editor.table(None).await.expect("a table");

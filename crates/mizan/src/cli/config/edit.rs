@@ -4,10 +4,14 @@ use super::{Config, pretty};
 use crate::admin::table::{ChangeRequest, EditRequest};
 use crate::cli::client::ClientError;
 use crate::cli::output::{self, Exit};
-use crate::cli::table::explained;
+use crate::cli::table::{explained, failed};
+use crate::clock;
 use crate::control::editor::{Edited, ObjectView};
 use serde_json::Value;
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 impl Config {
@@ -25,31 +29,39 @@ impl Config {
             None => (0, serde_json::json!({"schema": mizan_routing::SCHEMA})),
         };
         let text = pretty(&before) + "\n";
-        let file = std::env::temp_dir().join(format!(
-            "mizan-{}-{}.json",
-            key.replace('/', "-"),
-            std::process::id()
-        ));
+        let (file, mut opened) = create(key)?;
         let keep =
             |error: std::io::Error| ClientError::Usage(format!("{}: {error}", file.display()));
-        std::fs::write(&file, &text).map_err(keep)?;
-        open(&file)?;
+        opened.write_all(text.as_bytes()).map_err(keep)?;
+        drop(opened);
+        let edited = open(&file);
         let left = std::fs::read_to_string(&file).map_err(keep)?;
         if left == text {
             let _ = std::fs::remove_file(&file);
+            edited?;
             return Ok(output::out("nothing was changed", Exit::Done));
         }
-        let yours = format!("your text is in {}", file.display());
-        let document: Value = serde_json::from_str(&left)
-            .map_err(|error| ClientError::Usage(format!("this is no JSON: {error}; {yours}")))?;
-        let result = self.put_or_merge(key, document, seen, why);
-        match &result {
-            Ok(_) => {
+        let read = || {
+            serde_json::from_str(&left).map_err(|error| {
+                let (line, column) = (error.line(), error.column());
+                let place = format!("{}:{line}:{column}", file.display());
+                ClientError::Usage(format!("{place}: this is no JSON: {error}"))
+            })
+        };
+        let result = edited
+            .and_then(|()| read())
+            .and_then(|document| self.put_or_merge(key, document, seen, why));
+        match result {
+            Ok(edited) => {
                 let _ = std::fs::remove_file(&file);
+                Ok(self.told(&edited))
             }
-            Err(_) => output::err(&yours),
+            Err(error) => {
+                let exit = failed(&error);
+                output::err(&kept(key, &file, seen, &error));
+                Ok(exit)
+            }
         }
-        Ok(self.told(&result?))
     }
 
     fn put_or_merge(
@@ -90,6 +102,37 @@ impl Config {
             request.changes[0].seen = Some(conflict.found);
         }
     }
+}
+
+/// A new file that nobody else can read, or has put there.
+fn create(key: &str) -> Result<(PathBuf, File), ClientError> {
+    let name = format!(
+        "mizan-{}-{:08x}.json",
+        key.replace('/', "-"),
+        clock::random() as u32
+    );
+    let path = std::env::temp_dir().join(name);
+    let file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    let file = file
+        .map_err(|error| ClientError::Usage(format!("{} cannot be made: {error}", path.display())));
+    Ok((path, file?))
+}
+
+/// Where the text is that was not put, and how it can be put after all.
+fn kept(key: &str, file: &Path, seen: u64, error: &ClientError) -> String {
+    let found = match error {
+        ClientError::Refused { error, .. } => error.edit.conflicts.first().map(|it| it.found),
+        _ => None,
+    };
+    format!(
+        "your text is in {file}; with what is told here in it:\n  mizan config put {key} {file} --if-rev {}",
+        found.unwrap_or(seen),
+        file = file.display(),
+    )
 }
 
 fn open(file: &Path) -> Result<(), ClientError> {

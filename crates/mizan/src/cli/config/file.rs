@@ -6,8 +6,9 @@ use crate::cli::client::ClientError;
 use crate::cli::output::{self, Exit};
 use crate::config;
 use crate::control::editor::{CHANGES_MAX, TableView};
-use mizan_routing::table::Stored;
-use mizan_routing::{Object, Table};
+use mizan_routing::edit::EditError;
+use mizan_routing::table::{Held, Stored};
+use mizan_routing::{Document, Object, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +100,8 @@ impl Config {
         why: &str,
     ) -> Result<Exit, ClientError> {
         let file = File::read(path)?;
-        let changes = changes(&file, &self.table(None)?, prune);
+        let view = self.table(None)?;
+        let (all, changes) = (view.objects.len(), changes(&file, &view, prune));
         if changes.is_empty() {
             return Ok(output::out("nothing differs", Exit::Done));
         }
@@ -110,6 +112,27 @@ impl Config {
             )));
         }
         let parts: Vec<_> = changes.chunks(CHANGES_MAX).collect();
+        if parts.len() > 1 {
+            // What one of the last parts would be refused for is told before the first is put.
+            let faults = faults(path, &after(view, &changes), None)?;
+            let touched: BTreeSet<&str> = changes.iter().map(|it| &*it.key).collect();
+            let of_it = |fault: &&String| {
+                let key = fault.split_once(": ");
+                key.is_some_and(|(key, _)| touched.contains(key))
+            };
+            let faults: Vec<String> = faults.iter().filter(of_it).cloned().collect();
+            if !faults.is_empty() {
+                return Err(ClientError::Usage(faults.join("\n")));
+            }
+        }
+        if parts.len() > 1 && !force {
+            // Each part takes little away; all of them may take most of it.
+            let gone = changes.iter().filter(|it| it.document.is_none()).count();
+            if 2 * gone > all {
+                let shrinks = EditError::Shrinks { gone, all };
+                return Err(ClientError::Usage(shrinks.to_string()));
+            }
+        }
         for (at, part) in parts.iter().enumerate() {
             let number = match parts.len() {
                 1 => String::new(),
@@ -117,55 +140,115 @@ impl Config {
             };
             let request = EditRequest {
                 changes: part.to_vec(),
-                why: format!("{why}{number}"),
+                why: format!("{why}{number}").trim_start().to_owned(),
                 force,
             };
-            let exit = self.make(&request)?;
+            let made = self.make(&request);
+            if made.is_err() && at > 0 {
+                output::err(&format!(
+                    "mizan: {at} of {} parts were put, each whole; the same command goes on with the others",
+                    parts.len()
+                ));
+            }
+            let exit = made?;
             if exit != Exit::Done {
                 return Ok(exit);
             }
         }
         Ok(Exit::Done)
     }
+}
 
-    pub(super) fn validate(&self, path: &Path) -> Result<Exit, ClientError> {
-        let file = File::read(path)?;
-        let texts: BTreeMap<&str, String> = file
-            .objects
-            .iter()
-            .map(|(key, document)| (&**key, document.to_string()))
-            .collect();
-        let stored = texts.iter().map(|(key, json)| Stored {
-            key: key.as_bytes(),
-            value: json.as_bytes(),
-            modified: 1,
-        });
-        let table = Table::build(1, stored, None)
-            .map_err(|limit| ClientError::Usage(format!("{}: {limit}", path.display())))?;
-        let regions: BTreeSet<String> = table
-            .objects()
-            .filter_map(|(object, _)| match object {
-                Object::Pool { region, .. } | Object::Chain { region, .. } => {
-                    Some(region.to_string())
-                }
-                _ => None,
-            })
-            .collect();
-        let mut faults: BTreeSet<String> =
-            table.rejected().iter().map(ToString::to_string).collect();
-        for region in regions {
-            let found = config::judge(&table, &region);
-            faults.extend(found.iter().map(ToString::to_string));
+/// Checks a file as far as it can be checked by itself: a table, or the document of one object.
+pub(super) fn validate(path: &Path, key: Option<&str>) -> Result<Exit, ClientError> {
+    let objects = match key {
+        None => File::read(path)?.objects,
+        Some(key) => BTreeMap::from([(key.to_owned(), read_json(Some(path))?)]),
+    };
+    let faults = faults(path, &objects, key)?;
+    let count = objects.len();
+    Ok(match (faults.is_empty(), key) {
+        (false, _) => output::out(&faults.join("\n"), Exit::Usage),
+        (true, Some(key)) => output::out(&format!("{key} is good"), Exit::Done),
+        (true, None) => {
+            let text = format!("{} is good: {count} objects", path.display());
+            output::out(&text, Exit::Done)
         }
-        let faults: Vec<String> = faults.into_iter().collect();
-        Ok(match faults.is_empty() {
-            true => output::out(
-                &format!("{} is good: {} objects", path.display(), table.len()),
-                Exit::Done,
-            ),
-            false => output::out(&faults.join("\n"), Exit::Usage),
-        })
+    })
+}
+
+/// What is wrong with `objects`, as far as they tell: with all of a table, or one of its objects.
+fn faults(
+    path: &Path,
+    objects: &BTreeMap<String, Value>,
+    key: Option<&str>,
+) -> Result<Vec<String>, ClientError> {
+    let texts: BTreeMap<String, String> = objects
+        .iter()
+        .map(|(key, document)| (key.clone(), document.to_string()))
+        .collect();
+    let own = table(path, &texts)?;
+    // Of one object, what it names counts as there.
+    let named = key.map_or_else(Vec::new, |_| named(&own));
+    let named = named.into_iter().map(|pool| {
+        let document = serde_json::json!({"schema": mizan_routing::SCHEMA});
+        (pool.to_string(), document.to_string())
+    });
+    let table = table(path, &named.chain(texts).collect())?;
+    let regions = table.objects().filter_map(|(object, _)| match object {
+        Object::Pool { region, .. } | Object::Chain { region, .. } => Some(region.to_string()),
+        _ => None,
+    });
+    let mut regions: BTreeSet<String> = regions.collect();
+    if regions.is_empty() {
+        // Routes and settings are of all regions.
+        regions.insert("default".to_owned());
     }
+    let mut faults: BTreeSet<String> = table.rejected().iter().map(ToString::to_string).collect();
+    for region in regions {
+        let found = config::judge(&table, &region);
+        faults.extend(found.iter().map(ToString::to_string));
+    }
+    Ok(faults.into_iter().collect())
+}
+
+fn table(path: &Path, texts: &BTreeMap<String, String>) -> Result<Table, ClientError> {
+    let stored = texts.iter().map(|(key, json)| Stored {
+        key: key.as_bytes(),
+        value: json.as_bytes(),
+        modified: 1,
+    });
+    Table::build(1, stored, None)
+        .map_err(|limit| ClientError::Usage(format!("{}: {limit}", path.display())))
+}
+
+/// Pools that objects of a table belong to, or go by.
+fn named(table: &Table) -> Vec<Object> {
+    let of = |(object, held): (&Object, &Held)| match (object, &held.document) {
+        (Object::Backend { region, pool, .. } | Object::Boost { region, pool, .. }, _) => {
+            let (region, pool) = (region.clone(), pool.clone());
+            vec![Object::Pool { region, pool }]
+        }
+        (Object::Chain { region, .. }, Document::Chain(chain)) => {
+            let links = chain.links.iter();
+            links.map(|link| link.object(region)).collect()
+        }
+        _ => Vec::new(),
+    };
+    table.objects().flat_map(of).collect()
+}
+
+/// What `changes` leave of a table.
+fn after(view: TableView, changes: &[ChangeRequest]) -> BTreeMap<String, Value> {
+    let objects = view.objects.into_iter();
+    let mut after: BTreeMap<_, _> = objects.map(|it| (it.key, it.document)).collect();
+    for change in changes {
+        match &change.document {
+            Some(document) => after.insert(change.key.clone(), document.clone()),
+            None => after.remove(&change.key),
+        };
+    }
+    after
 }
 
 /// What makes the table be what the file says: what others name comes first, and goes last.

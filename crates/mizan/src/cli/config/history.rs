@@ -5,18 +5,16 @@ use crate::admin::table::Reason;
 use crate::cli::client::{ClientError, segment};
 use crate::cli::output::{self, Exit};
 use crate::cli::table::why;
-use crate::control::editor::{EditView, Edited, ObjectView, is_below};
+use crate::control::editor::{EditView, Edited, ObjectView};
 use crate::telemetry::json::time_string;
 use serde_json::Value;
 use std::time::Duration;
 
 impl Config {
     pub(super) fn history(&self, key: Option<&str>, count: usize) -> Result<Exit, ClientError> {
-        let mut edits: Vec<EditView> = self.place.client()?.get("/v1/edits")?;
-        if let Some(key) = key {
-            edits.retain(|edit| edit.changes.iter().any(|it| is_below(&it.key, key)));
-        }
-        edits.truncate(count);
+        let of = key.map_or_else(String::new, |key| format!("&key={}", segment(key)));
+        let path = format!("/v1/edits?count={count}{of}");
+        let edits: Vec<EditView> = self.place.client()?.get(&path)?;
         if self.json {
             return Ok(output::json(&edits, Exit::Done));
         }

@@ -335,3 +335,35 @@ async fn history_forgets_the_oldest_beyond_its_limit() {
     place.editor.edit(&next).await.expect("it may be made");
     assert_eq!(place.whys().await, ["the next"]);
 }
+
+/// `settings/ja` is no good beside `settings/ko`.
+fn jealous(table: &Table, _: &str) -> Vec<Rejected> {
+    let held = |key: &str| table.held(&key.parse().expect("a key")).is_some();
+    let is_bad = held("settings/ja") && held("settings/ko");
+    let rejected = is_bad.then(|| Rejected {
+        key: "settings/ja".to_owned(),
+        reason: "it cannot stand there".to_owned(),
+        hint: None,
+        is_kept: false,
+    });
+    rejected.into_iter().collect()
+}
+
+/// Whoever makes bad what they do not touch is told, and nobody else.
+#[tokio::test]
+async fn what_makes_others_bad_is_refused() {
+    let mut place = Place::new();
+    place.editor.judge = jealous;
+    let own = || put("pools/kr/kpop", pool());
+    let start = vec![put("settings/ja", settings("a")), own()];
+    place.edit(start).await.expect("it may be made");
+    let refused = place
+        .edit(vec![put("settings/ko", settings("a")), own()])
+        .await;
+    let Err(EditFailed::Refused(EditError::Rejected(faults))) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(faults[0].key, "settings/ja");
+    place.write("settings/ko", &settings("a")).await;
+    place.edit(vec![own()]).await.expect("it was bad before");
+}
