@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
-use mizan_store::{Batch, Change, Range, Watch};
+use mizan_store::{Batch, Message, Range, Watch};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -77,7 +77,7 @@ impl Follower {
                 return Some(event);
             }
             match self.watch.as_mut()?.next().await {
-                Ok(Change::Batch(batch)) => self.waiting.extend(told(&batch, self.prefix)),
+                Ok(Message::Batch(batch)) => self.waiting.extend(told(&batch, self.prefix)),
                 Ok(_) => {}
                 Err(error) => {
                     self.watch = None;

@@ -5,7 +5,7 @@ use crate::admin::fixture::{Running, TOKEN};
 use crate::admin::tests::{Answer, ask, request, tcp, unix};
 use crate::config;
 use crate::control::{Layout, author};
-use mizan_store::embedded::{Embedded, Settings};
+use mizan_store::embedded::{Embedded, Options};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -19,7 +19,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Embedded::open(&folder.path().join("store"), Settings::default());
+        let store = Embedded::open(&folder.path().join("store"), Options::default());
         let store = Arc::new(store.expect("a new store"));
         let editor = Arc::new(Editor::new(store, Layout::new("test"), config::judge));
         Self {

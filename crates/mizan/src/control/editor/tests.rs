@@ -7,7 +7,7 @@ mod rollback;
 
 use super::*;
 use crate::config;
-use mizan_store::embedded::{Embedded, Settings};
+use mizan_store::embedded::{Embedded, Options};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -27,7 +27,7 @@ impl Place {
     /// With what `wrap` makes of the store.
     fn behind(wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Embedded::open(&folder.path().join("store"), Settings::default());
+        let store = Embedded::open(&folder.path().join("store"), Options::default());
         let store = wrap(Arc::new(store.expect("a new store")));
         Self {
             editor: Editor::new(store, Layout::new("test"), config::judge),
