@@ -20,6 +20,7 @@ use crate::time::Instant;
 pub(crate) mod live;
 pub(crate) mod load;
 pub(crate) mod peak;
+pub(crate) mod told;
 
 use live::Live;
 

@@ -31,6 +31,7 @@ use shared::{Shared, work};
 
 pub use crate::adaptive::{AdaptiveConfig, AdaptiveState};
 pub use crate::availability::Admin;
+pub use crate::backend::told::LoadSaid;
 pub use crate::backend::{Address, Backend, Member};
 pub use crate::health::{Health, ProbeResult};
 pub use crate::policy::{LoadProbe, LoadReport, LoadSource, PolicyKind, PrequalConfig};
@@ -215,7 +216,7 @@ impl Pool {
     }
 
     /// A backend says how many requests it has in flight, and how long one takes at that. Heard by policies that go
-    /// by it ([`PolicyKind::Prequal`]); ignored if it is no number, or below 0.
+    /// by it ([`PolicyKind::Prequal`]); ignored if it is no number, below 0 or above [`LoadReport::IN_FLIGHT_MAX`].
     pub fn note_load(
         &self,
         now: Instant,
@@ -223,7 +224,7 @@ impl Pool {
         report: LoadReport,
         source: LoadSource,
     ) {
-        if report.in_flight.is_finite() && report.in_flight >= 0.0 {
+        if (0.0..=LoadReport::IN_FLIGHT_MAX).contains(&report.in_flight) {
             self.shared.picker.load().hear(now, backend, report, source);
         }
     }

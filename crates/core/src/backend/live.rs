@@ -10,6 +10,7 @@ use crate::time::Instant;
 use super::WEIGHT_MAX;
 use super::load::{Latency, Penalty};
 use super::peak::Peak;
+use super::told::Told;
 use crate::adaptive::LEVELS;
 use crate::measure::Cells;
 
@@ -49,8 +50,6 @@ pub(crate) struct Live {
     /// Its own account of its load (`f32`), and when that came.
     reported: AtomicU32,
     reported_at: AtomicU64,
-    /// When it last said how many requests it has in flight; 0 for never.
-    told_at: AtomicU64,
     /// What the configuration says.
     nominal: AtomicU32,
     in_flight_limit: AtomicU32,
@@ -61,6 +60,8 @@ pub(crate) struct Live {
     pub(crate) cells: Cells,
     /// Kept where the policy goes by it, and read by no other.
     pub(crate) peak: Peak,
+    /// Likewise.
+    pub(crate) told: Told,
 }
 
 impl Live {
@@ -82,13 +83,13 @@ impl Live {
             mark: AtomicU32::new(0),
             reported: AtomicU32::new(0),
             reported_at: AtomicU64::new(0),
-            told_at: AtomicU64::new(0),
             nominal: AtomicU32::new(0),
             in_flight_limit: AtomicU32::new(UNLIMITED),
             level: AtomicU32::new(LEVELS),
             factor: AtomicU32::new(1),
             cells: Cells::default(),
             peak: Peak::default(),
+            told: Told::default(),
         };
         live.configure(weight, in_flight_max);
         live
@@ -116,7 +117,6 @@ impl Live {
             mark: copy(&self.mark),
             reported: copy(&self.reported),
             reported_at: copy_long(&self.reported_at),
-            told_at: copy_long(&self.told_at),
             nominal: copy(&self.nominal),
             in_flight_limit: copy(&self.in_flight_limit),
             level: copy(&self.level),
@@ -124,6 +124,7 @@ impl Live {
             // What has become of requests is for the next look at traffic alone.
             cells: Cells::default(),
             peak: self.peak.copy(),
+            told: self.told.copy(),
         }
     }
 
@@ -206,17 +207,6 @@ impl Live {
         let figure = utilization.clamp(0.0, UTILIZATION_MAX) as f32;
         self.reported.store(figure.to_bits(), Ordering::Relaxed);
         self.reported_at.store(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// It says how many requests it has in flight.
-    pub(crate) fn tell(&self, now: Instant) {
-        self.told_at.store(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// When it last did.
-    pub(crate) fn told_at(&self) -> Option<Instant> {
-        let at = self.told_at.load(Ordering::Relaxed);
-        (at != 0).then(|| Instant::from_nanos(at))
     }
 
     pub(crate) fn in_flight(&self) -> u32 {

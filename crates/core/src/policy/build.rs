@@ -9,7 +9,7 @@ use super::hashing::{Hashing, Places};
 use super::least::{LeastOfAll, Measure};
 use super::peak_ewma::PeakEwma;
 use super::power_of_two::PowerOfTwo;
-use super::prequal::Prequal;
+use super::prequal::{Prequal, Probes};
 use super::random::Random;
 use super::round_robin::Turns;
 use super::split::Split;
@@ -38,10 +38,15 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) same: bool,
     pub(crate) seed: u64,
     pub(crate) now: Instant,
+    /// What a policy that goes by backends' own words has heard; set by [`build`] itself.
+    pub(crate) probes: Option<Arc<Probes>>,
 }
 
 /// Builds the table of `plan.kind`.
 pub(crate) fn build(mut plan: Blueprint<'_>) -> Arc<dyn Policy> {
+    if plan.kind == PolicyKind::Prequal {
+        plan.probes = Some(probes(&plan));
+    }
     match plan.kind {
         PolicyKind::ConsistentHash => hashing(plan, Places::ring),
         PolicyKind::Maglev => hashing(plan, Places::maglev),
@@ -51,6 +56,7 @@ pub(crate) fn build(mut plan: Blueprint<'_>) -> Arc<dyn Policy> {
                 one(&Blueprint {
                     candidates,
                     groups: None,
+                    probes: plan.probes.clone(),
                     is_part: true,
                     // Where turns begin anew, they do not begin with the same one again and again.
                     seed: mix(plan.seed ^ plan.now.as_nanos()),
@@ -70,29 +76,32 @@ fn one(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
         PolicyKind::LeastConnections => least(plan, Measure::Connections),
         PolicyKind::LeastResponseTime => least(plan, Measure::ResponseTime),
         PolicyKind::PeakEwma => Arc::new(PeakEwma::new(&weighted_candidates(plan))),
-        PolicyKind::Prequal => prequal(plan),
+        PolicyKind::Prequal => {
+            let probes = plan.probes.clone().unwrap_or_default();
+            Arc::new(Prequal::new(&weighted_candidates(plan), probes))
+        }
         PolicyKind::PowerOfTwo | PolicyKind::ConsistentHash | PolicyKind::Maglev => {
             Arc::new(PowerOfTwo::new(&weighted_candidates(plan)))
         }
     }
 }
 
-/// What backends said goes on being known while they stay where they are.
-fn prequal(plan: &Blueprint<'_>) -> Arc<dyn Policy> {
+/// Whom picks asked about, and what is hot, go on being known while backends stay where they are. One for all groups:
+/// they are asked as one pool.
+fn probes(plan: &Blueprint<'_>) -> Arc<Probes> {
     let before = plan.previous;
     let probes = before
         .policy
         .probes()
         .filter(|_| before.membership.is_of_same(plan.membership));
-    let probes = match probes {
+    match probes {
         Some(probes) if std::ptr::eq(plan.membership, &raw const *before.membership) => {
             Arc::clone(probes)
         }
         // Other objects, of which picks are not to be noticed.
         Some(probes) => Arc::new(probes.copy()),
         None => Arc::default(),
-    };
-    Arc::new(Prequal::new(&weighted_candidates(plan), probes))
+    }
 }
 
 /// Places depend on the members alone, a bound on the candidates too.

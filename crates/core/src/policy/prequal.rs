@@ -1,45 +1,49 @@
 //! Hot or cold by what backends say of their own load.
 //!
 //! Prequal (Wydrowski, Kleinberg, Rumble and Archer, "Load is not what you should balance: introducing Prequal",
-//! NSDI 2024). Backends are asked ahead of requests how many they work on and how long one takes at that; the last
-//! few answers are the *probe pool*. A request goes by the hot-cold rule: an answer is *hot* if it tells of more
-//! requests in flight than [`HOT_QUANTILE`] of recent answers do. Of the cold ones the one of least latency is
-//! taken, and if all are hot, the one with the fewest in flight. Answers are not used when they are a second old,
-//! nor more often than the rate of answers asks for (see [`probes`](self)).
+//! NSDI 2024). Backends are asked ahead of requests how many they work on and how long one takes at that. A request
+//! goes by the hot-cold rule: a backend is *hot* if it has more requests in flight than [`HOT_QUANTILE`] of recent
+//! answers tell of. Of the cold ones the one of least latency is taken, and if all are hot, the one with the fewest in
+//! flight. Answers are not used when they are a second old.
 //!
 //! What is done otherwise here, and why:
 //!
 //! - *What this process has sent itself is known to the request*, and is counted as it is now; only what others
 //!   sent is as old as the answer. (The paper adds one for each own request and never takes it off.)
-//! - *One answer a backend.* A newer one replaces it, so that few backends do not fill the pool many times over.
-//! - *Removal goes by answers and not by requests*, one for three, so that a cap on probes cannot empty the pool;
-//!   and only where there are more backends than places, as its purpose is that bad answers do not stay because
-//!   good ones are used up.
+//! - *Answers are not used up.* The paper's pool holds sixteen, takes some out with each request, and counts how
+//!   often each may be used, as each use makes it less true. Here none gets less true by own requests. And with few
+//!   balancers those without an answer in the pool stand idle meanwhile, which hundreds of clients, each with a pool
+//!   of its own, do not notice, and one does: at 80 % load its p99 was a sixth above that of two choices.
+//! - *[`COMPARED`] backends are compared*, one drawn by weight of all and the rest of the last sixteen that answered;
+//!   not all sixteen. Where that is most of the backends, balancers that saw the same answer all went to the same one.
+//! - *No backend claims less than is known of it.* What this process has in flight there counts in any case, and the
+//!   latency that it measured there in the last second is the least that is believed.
+//! - *No backend makes itself cold.* In a small pool the quantile leaves out the busiest (see [`probes`](self)).
 //! - *Latencies within a factor of two are the same*, and fewer requests in flight decide; else the least of a few
 //!   medians, which is chance, would draw all requests to one backend after the other. (The paper's pools are of
 //!   hundreds, of which an answer pool shows a few at random.)
 //! - *Weight* divides requests in flight and latency alike.
-//! - *Failures* of late count as requests in flight and make an answer hot, whatever it says: who fails fast tells
+//! - *Failures* of late count as requests in flight and make a backend hot, whatever it says: who fails fast tells
 //!   of little load.
 //! - *Who says nothing is no worse for it*: a candidate is drawn by weight first. If that has not spoken for
 //!   [`SILENT`], two choices decide as in [`power_of_two`](super::power_of_two), between it and another; if it has,
-//!   the probe pool decides. So those that speak and those that do not get each their weight's share to decide
-//!   about. Two choices decide, too, where the pool has fewer than two answers that can be used.
+//!   answers decide. So those that speak and those that do not get each their weight's share to decide about. Two
+//!   choices decide, too, where fewer than two of the compared have an answer that can be used.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::live::Live;
+use crate::backend::told::Load;
 use crate::pool::Claim;
 use crate::time::Instant;
 
 use super::power_of_two::PowerOfTwo;
-use super::{Membership, Policy, View, mix};
+use super::{Membership, Policy, View, below, mix};
 
 mod probes;
 
 pub(crate) use probes::Probes;
-use probes::{Answer, MOST};
 
 /// Answers are used for this long.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -47,6 +51,10 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(3);
 /// An answer is hot that tells of more requests in flight than this part of recent answers: 2^-¼, the paper's.
 const HOT_QUANTILE: f64 = 0.84;
+/// Backends that a pick compares.
+const COMPARED: usize = 4;
+/// Draws for that many: the last that answered may be the same few, or be out.
+const DRAWS: usize = 2 * COMPARED;
 
 /// Latencies within this factor of each other are the same, as the median of a few requests is no surer.
 const ALIKE: f64 = 2.0;
@@ -76,9 +84,15 @@ impl Default for PrequalConfig {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadReport {
     /// Requests that it works on or has queued, whoever sent them; not the one, nor the probe, that this answers.
+    /// From 0 to [`IN_FLIGHT_MAX`](Self::IN_FLIGHT_MAX); anything else is ignored.
     pub in_flight: f64,
     /// How long a request takes at that; `None`: what is known here is taken.
     pub latency: Option<Duration>,
+}
+
+impl LoadReport {
+    /// The most requests in flight that a backend may claim: what no machine holds is no report.
+    pub const IN_FLIGHT_MAX: f64 = 1e6;
 }
 
 /// What a report came with.
@@ -106,14 +120,12 @@ pub(crate) struct Prequal {
     probes: Arc<Probes>,
     /// 1 ÷ the candidates' mean weight.
     unit: f64,
-    candidates: usize,
 }
 
-/// A usable answer while it is compared.
+/// A backend while it is compared.
 #[derive(Clone, Copy)]
 struct Seen {
-    place: usize,
-    answer: Answer,
+    index: usize,
     in_flight: f64,
     latency: f64,
 }
@@ -127,30 +139,20 @@ impl Prequal {
             two_choices: PowerOfTwo::new(candidates),
             probes,
             unit: candidates.len() as f64 / total.max(1) as f64,
-            candidates: candidates.len(),
         }
     }
 
-    fn choose(&self, view: &View<'_>) -> Option<Claim> {
-        let shard = self.probes.shard(view.pick.worker);
-        let hot = f64::from(shard.hot());
+    /// Of those that are compared with `first`, who was drawn by weight.
+    fn choose(&self, view: &View<'_>, first: usize) -> Option<Claim> {
+        let hot = f64::from(self.probes.shard(view.pick.worker).hot());
+        let (drawn, drawn_count) = self.draw(view, first);
         let (mut count, mut cold, mut least) = (0, None::<Seen>, None::<Seen>);
-        // In a random order, so that of equals each is taken as often: a stride that is odd comes by all places.
-        let random = mix(view.pick.random ^ ORDER) as usize;
-        let (start, stride) = (random % MOST, (random / MOST) | 1);
-        for step in 0..MOST {
-            let place = start.wrapping_add(step.wrapping_mul(stride)) % MOST;
-            let Some(answer) = shard.answer(place, view.pick.now) else {
+        for &index in &drawn[..drawn_count] {
+            let live = view.backend(index).live();
+            let Some(load) = live.told.since(view.pick.now, AGE_MAX) else {
                 continue;
             };
-            let index = answer.index as usize;
-            // One that is no candidate any more may have answered a moment ago.
-            let is_candidate = view.candidates.binary_search(&answer.index).is_ok();
-            if !is_candidate || !view.is_eligible(index) {
-                continue;
-            }
-            let live = view.backend(index).live();
-            let (seen, is_penalised) = self.see(live, (place, answer), view.pick.now);
+            let (seen, is_penalised) = self.see((index, live), load, view.pick.now);
             count += 1;
             if least.is_none_or(|least| seen.in_flight < least.in_flight) {
                 least = Some(seen);
@@ -161,23 +163,64 @@ impl Prequal {
             }
         }
         let best = cold.or(least).filter(|_| count >= 2)?;
-        let claim = view.claim_at(best.answer.index as usize)?;
-        shard.used(best.place, best.answer);
-        Some(claim)
+        view.claim_at(best.index)
+    }
+
+    /// Different ones that may be picked, `first` among them; all where they are few.
+    fn draw(&self, view: &View<'_>, first: usize) -> ([usize; COMPARED], usize) {
+        let (mut drawn, mut count) = ([first; COMPARED], 1);
+        let mut random = mix(view.pick.random ^ ORDER);
+        let mut take = |index: usize| {
+            let is_new = count < COMPARED && !drawn[..count].contains(&index);
+            if is_new && view.is_eligible(index) {
+                drawn[count] = index;
+                count += 1;
+            }
+        };
+        if view.candidates.len() <= COMPARED {
+            let (before, from) = view
+                .candidates
+                .split_at(below(random, view.candidates.len()));
+            from.iter().chain(before).for_each(|&index| take(index as usize));
+            return (drawn, count);
+        }
+        let shard = self.probes.shard(view.pick.worker);
+        for _ in 0..DRAWS {
+            random = mix(random);
+            let Some(index) = shard.latest(random) else {
+                break;
+            };
+            // One that is no candidate any more may have answered a moment ago.
+            if view.candidates.binary_search(&index).is_ok() {
+                take(index as usize);
+            }
+        }
+        (drawn, count)
     }
 
     /// What an answer means now, and whether the backend failed of late.
-    fn see(&self, live: &Live, (place, answer): (usize, Answer), now: Instant) -> (Seen, bool) {
+    fn see(&self, (index, live): (usize, &Live), load: Load, now: Instant) -> (Seen, bool) {
         let weight = f64::from(live.weight()) * self.unit;
         let penalty = f64::from(live.penalty.at(now));
-        let in_flight = f64::from(answer.others) + f64::from(live.in_flight()) + penalty;
+        let in_flight = f64::from(load.others) + f64::from(live.in_flight()) + penalty;
         let seen = Seen {
-            place,
-            answer,
+            index,
             in_flight: in_flight / weight,
-            latency: f64::from(answer.latency) / weight,
+            latency: f64::from(load.latency) / weight,
         };
         (seen, penalty > 0.0)
+    }
+}
+
+/// How long a request takes at a backend that claims `claimed`: no less than was measured here a moment ago, and the
+/// least of a few medians, which is chance, is less. What was measured longer ago does not count: the backend may be
+/// well again, and says so.
+fn credible(live: &Live, now: Instant, claimed: Option<Duration>) -> Option<Duration> {
+    let measured = live.latency.at(now);
+    match claimed {
+        Some(claimed) if live.latency.age(now) < AGE_MAX => Some(measured.map_or(claimed, |measured| claimed.max(measured))),
+        Some(claimed) => Some(claimed),
+        None => measured,
     }
 }
 
@@ -195,10 +238,10 @@ impl Seen {
 impl Policy for Prequal {
     fn pick(&self, view: &View<'_>) -> Option<Claim> {
         self.probes.shard(view.pick.worker).count_pick();
-        let drawn = self.two_choices.draw(view)?;
-        let told_at = view.backend(drawn).live().told_at();
-        let speaks = told_at.is_some_and(|at| view.pick.now - at < SILENT);
-        let chosen = if speaks { self.choose(view) } else { None };
+        let first = self.two_choices.draw(view)?;
+        let told = &view.backend(first).live().told;
+        let speaks = told.since(view.pick.now, SILENT).is_some();
+        let chosen = if speaks { self.choose(view, first) } else { None };
         chosen.or_else(|| self.two_choices.pick(view))
     }
 
@@ -223,19 +266,17 @@ impl Policy for Prequal {
             LoadSource::Answer(worker) => Probes::bit(worker),
             LoadSource::Probe(workers) => workers,
         };
-        let latency = report.latency.or_else(|| live.latency.at(now));
-        let answer = latency.map(|latency| Answer {
-            index: index as u32,
-            others: (report.in_flight - f64::from(own)).max(0.0) as f32,
-            latency: latency.as_secs_f32(),
-            at: now,
-        });
+        let in_flight = (report.in_flight / weight) as f32;
         for shard in self.probes.shards_of(workers) {
-            shard.hear((report.in_flight / weight) as f32, answer, self.candidates);
+            shard.hear(index as u32, in_flight);
         }
         // One of unknown latency is left to two choices until it is known.
-        if answer.is_some() {
-            live.tell(now);
+        if let Some(latency) = credible(live, now, report.latency) {
+            let load = Load {
+                others: (report.in_flight - f64::from(own)).max(0.0) as f32,
+                latency: latency.as_secs_f32(),
+            };
+            live.told.note(now, load, (report.in_flight, report.latency));
         }
     }
 }

@@ -464,6 +464,7 @@ impl Control {
             same: self.built == Some(self.config.policy),
             seed: self.seed,
             now,
+            probes: None,
         });
         if policy.keeps_load() && !previous.keeps_load() {
             self.note_all_penalties(now);

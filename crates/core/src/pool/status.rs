@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::adaptive::{AdaptiveState, LEVELS};
 use crate::availability::{Admin, Availability, Gate, Mode, availability};
 use crate::backend::Address;
+use crate::backend::told::LoadSaid;
 use crate::ejection::Ejection;
 use crate::health::Health;
 use crate::policy::PolicyKind;
@@ -78,6 +79,8 @@ pub struct BackendStatus {
     pub in_flight: u32,
     /// Latency as the policies see it.
     pub latency: Option<Duration>,
+    /// What it said last of its own load, where the policy goes by that.
+    pub told: Option<LoadSaid>,
     /// Failures of late, in virtual requests in flight.
     pub penalty: f32,
     /// Why it is as it is, as a plain sentence; empty if there is nothing to say.
@@ -123,6 +126,7 @@ impl BackendStatus {
             availability: joined,
             in_flight: backend.in_flight(),
             latency: backend.latency(now),
+            told: live.told.said(now),
             penalty: live.penalty.at(now),
             reason,
             since,
