@@ -1,5 +1,5 @@
 //! What a pick costs: claim and release, for each policy, with 10, 1,000 and 10,000 backends, all up
-//! or half of them down.
+//! or half of them down. For `prequal` all have said their load a moment ago.
 //!
 //! `cargo bench -p mizan-core`. Each iteration is `pick` and the drop of its claim; 64 other claims
 //! are held all the while, so that loads differ. `observe` and `rebuild` are measured beside it.
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use mizan_core::{
-    Address, Health, Instant, Member, Outcome, Pick, PolicyKind, Pool, PoolConfig, ProbeResult,
+    Address, Health, Instant, LoadReport, LoadSource, Member, Outcome, Pick, PolicyKind, Pool,
+    PoolConfig, ProbeResult,
 };
 
 const SIZES: [usize; 3] = [10, 1_000, 10_000];
@@ -60,6 +61,15 @@ fn pool(config: &PoolConfig, count: usize, half_down: bool) -> Pool {
         pool.probed(now, backend.key(), result);
         let latency = Duration::from_micros(1_000 + n as u64 % 97);
         pool.observe(now, 0, backend, Outcome::Success { latency });
+    }
+    // Said in a day, so that it stays fresh however long is measured.
+    let later = now + Duration::from_secs(86_400);
+    for (n, backend) in pool.backends().iter().enumerate() {
+        let report = LoadReport {
+            in_flight: n as f64 % 7.0,
+            latency: Some(Duration::from_micros(1_000 + n as u64 % 97)),
+        };
+        pool.note_load(later, backend, report, LoadSource::Probe(u8::MAX));
     }
     pool.tick(now);
     let down = pool.status(now).backends;

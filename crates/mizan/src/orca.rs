@@ -69,8 +69,8 @@ struct Figures {
 const IN_FLIGHT: &str = "rif";
 const LATENCY_MS: &str = "latency_ms";
 
-/// Longest latency that is taken for one, a day.
-const LATENCY_MS_MAX: f64 = 86_400_000.0;
+/// Longest latency that is taken for one, in milliseconds: a day.
+pub const LATENCY_MS_MAX: f64 = 86_400_000.0;
 
 impl Figures {
     fn named(&mut self, name: &str, figure: f64) {
@@ -87,7 +87,9 @@ impl Figures {
         let utilization = utilization.or(self.application).or(self.processor);
         let figures = [utilization, self.in_flight, self.latency_ms];
         let is_none = |figure: f64| !figure.is_finite() || figure < 0.0;
-        if figures.into_iter().flatten().any(is_none) || self.latency_ms > Some(LATENCY_MS_MAX) {
+        let is_too_much = self.in_flight > Some(LoadReport::IN_FLIGHT_MAX)
+            || self.latency_ms > Some(LATENCY_MS_MAX);
+        if is_too_much || figures.into_iter().flatten().any(is_none) {
             return Err(Malformed);
         }
         Ok(Report {
@@ -343,6 +345,8 @@ mod tests {
             "TEXT cpu_utilization=inf",
             "TEXT named_metrics.rif=-1",
             "TEXT named_metrics.rif=nan",
+            "TEXT named_metrics.rif=1e308",
+            "TEXT named_metrics.rif=1000001",
             "TEXT named_metrics.latency_ms=1e300",
             "JSON {\"named_metrics\": [3]}",
             "JSON {\"named_metrics\": {\"rif\": \"3\"}}",

@@ -18,9 +18,9 @@ pub use listener::{
     Passthrough, Ping, ProxyHeader,
 };
 pub use pool::{
-    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, LoadProbes, MalformedReports, Pool,
-    ProbeKind, Protocol, ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts, Waiters,
-    Waiting,
+    Configured, HashKey, HealthCheck, Http2Upstream, Keepalive, LoadProbes, LoadReports, Pool,
+    ProbeKind, Protocol, ProxyVersion, Queue, ReportCounts, Retry, RetryOn, StatusSet,
+    UpstreamTimeouts, Waiters, Waiting,
 };
 pub use region::{Regions, SettingHeaders, Varying};
 pub use settings::{

@@ -181,7 +181,9 @@ impl Prequal {
             let (before, from) = view
                 .candidates
                 .split_at(below(random, view.candidates.len()));
-            from.iter().chain(before).for_each(|&index| take(index as usize));
+            from.iter()
+                .chain(before)
+                .for_each(|&index| take(index as usize));
             return (drawn, count);
         }
         let shard = self.probes.shard(view.pick.worker);
@@ -218,7 +220,9 @@ impl Prequal {
 fn credible(live: &Live, now: Instant, claimed: Option<Duration>) -> Option<Duration> {
     let measured = live.latency.at(now);
     match claimed {
-        Some(claimed) if live.latency.age(now) < AGE_MAX => Some(measured.map_or(claimed, |measured| claimed.max(measured))),
+        Some(claimed) if live.latency.age(now) < AGE_MAX => {
+            Some(measured.map_or(claimed, |measured| claimed.max(measured)))
+        }
         Some(claimed) => Some(claimed),
         None => measured,
     }
@@ -241,7 +245,11 @@ impl Policy for Prequal {
         let first = self.two_choices.draw(view)?;
         let told = &view.backend(first).live().told;
         let speaks = told.since(view.pick.now, SILENT).is_some();
-        let chosen = if speaks { self.choose(view, first) } else { None };
+        let chosen = if speaks {
+            self.choose(view, first)
+        } else {
+            None
+        };
         chosen.or_else(|| self.two_choices.pick(view))
     }
 
@@ -276,7 +284,8 @@ impl Policy for Prequal {
                 others: (report.in_flight - f64::from(own)).max(0.0) as f32,
                 latency: latency.as_secs_f32(),
             };
-            live.told.note(now, load, (report.in_flight, report.latency));
+            live.told
+                .note(now, load, (report.in_flight, report.latency));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod question;
 mod told;
 
+use super::view::LoadView;
 pub use question::{ExplainRequest, Malformed};
 pub use told::meant;
 
@@ -196,6 +197,9 @@ pub struct Candidate {
     pub penalty: f64,
     /// Latency as the policies see it, in milliseconds.
     pub latency_ms: Option<f64>,
+    /// What it said last of its own load, where the policy goes by that; null if it never did.
+    #[serde(default)]
+    pub told: Option<LoadView>,
     /// Why it is as it is; empty if there is nothing to say.
     pub reason: String,
 }

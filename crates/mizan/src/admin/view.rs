@@ -222,6 +222,31 @@ pub struct BackendView {
     pub failures: u64,
     /// Latency as the policies see it, in milliseconds.
     pub latency_ms: Option<f64>,
+    /// What it said last of its own load, where the policy goes by that; null if it never did.
+    #[serde(default)]
+    pub told: Option<LoadView>,
+}
+
+/// What a backend said of its own load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadView {
+    /// Requests in flight there, whoever sent them.
+    pub rif: f64,
+    /// How long one takes at that, in milliseconds; null if it did not say.
+    pub latency_ms: Option<f64>,
+    /// How long ago it said so, in seconds. Older than one, it is not gone by.
+    pub age_seconds: f64,
+}
+
+impl std::fmt::Display for LoadView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in flight, ", self.rif)?;
+        match self.latency_ms {
+            Some(ms) => write!(f, "{ms:.1} ms, ")?,
+            None => f.write_str("no latency, ")?,
+        }
+        write!(f, "{:.1} s ago", self.age_seconds)
+    }
 }
 
 /// A route; `GET /v1/routes` gives them in matching order.

@@ -154,10 +154,11 @@ fn pool(pool: &PoolView) -> String {
     text
 }
 
-/// Tier and zone have columns where there are any.
+/// Tier, zone and what backends say of their load have columns where there are any.
 fn rows(backends: &[&BackendView]) -> Vec<Vec<String>> {
     let tiers = backends.iter().any(|backend| backend.priority > 0);
     let zones = backends.iter().any(|backend| !backend.zone.is_empty());
+    let says = backends.iter().any(|backend| backend.told.is_some());
     let header = row([
         "BACKEND",
         "VERSION",
@@ -168,7 +169,10 @@ fn rows(backends: &[&BackendView]) -> Vec<Vec<String>> {
         "LATENCY",
         "WHY",
     ]);
-    let whole = |mut cells: Vec<String>, tier: &str, zone: &str| {
+    let whole = |mut cells: Vec<String>, (tier, zone, said): (&str, &str, &str)| {
+        if says {
+            cells.insert(cells.len() - 1, said.to_owned());
+        }
         let columns = [(tiers, tier), (zones, zone)];
         let columns = columns.into_iter().filter(|(is_there, _)| *is_there);
         cells.splice(2..2, columns.map(|(_, cell)| cell.to_owned()));
@@ -180,9 +184,10 @@ fn rows(backends: &[&BackendView]) -> Vec<Vec<String>> {
     };
     let rows = backends.iter().map(|view| {
         let tier = view.priority.to_string();
-        whole(backend(view), &tier, &zone(view))
+        let said = view.told.map_or("-".to_owned(), |told| told.to_string());
+        whole(backend(view), (&tier, &zone(view), &said))
     });
-    std::iter::once(whole(header, "TIER", "ZONE"))
+    std::iter::once(whole(header, ("TIER", "ZONE", "SAYS")))
         .chain(rows)
         .collect()
 }

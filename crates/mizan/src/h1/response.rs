@@ -31,6 +31,11 @@ impl ResponseHead<'_, '_> {
         self.options.lists(self.lines, name)
     }
 
+    /// Whether the answer is still to come behind it: 1xx but 101, with which the protocol changes (RFC 9110 §15.2).
+    pub fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+
     /// The one protocol that the backend changes to, if it says so in both fields.
     pub fn upgrade(&self) -> Option<&[u8]> {
         let mut lines = self

@@ -185,22 +185,23 @@ impl<'a> Judge<'a> {
 
     /// Takes one head off `bytes`. False: it is not whole yet. Interim ones (1xx but 101) are skipped.
     fn head(&mut self) -> Result<bool, String> {
-        let (status, framing, length) = match sound_head(&self.bytes)? {
+        let sound = match sound_head(&self.bytes)? {
             Some(head) => head,
             None if self.judged + self.bytes.len() > HEAD_BYTES_MAX => {
                 return Err(format!("answer's head longer than {HEAD_BYTES_MAX} bytes"));
             }
             None => return Ok(false),
         };
-        self.take(length);
-        if status < 200 && status != 101 {
+        self.take(sound.length);
+        if sound.is_interim {
             return Ok(!self.bytes.is_empty());
         }
+        let status = sound.status;
         if !self.question.expect.contains(status) {
             let expected = statuses(self.question.expect);
             return Err(format!("status {status}, expected {expected}"));
         }
-        self.framing = Some(framing);
+        self.framing = Some(sound.framing);
         Ok(true)
     }
 
@@ -257,8 +258,17 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Status, framing and length of the head that `bytes` begin with; `None` while it is not whole.
-fn sound_head(bytes: &[u8]) -> Result<Option<(u16, Framing, usize)>, String> {
+/// What of a head counts.
+struct SoundHead {
+    status: u16,
+    is_interim: bool,
+    framing: Framing,
+    /// Bytes.
+    length: usize,
+}
+
+/// The head that `bytes` begin with; `None` while it is not whole.
+fn sound_head(bytes: &[u8]) -> Result<Option<SoundHead>, String> {
     let mut lines = Lines::new();
     let head =
         response::parse(bytes, &mut lines, false).map_err(|error| {
@@ -267,7 +277,12 @@ fn sound_head(bytes: &[u8]) -> Result<Option<(u16, Framing, usize)>, String> {
                 false => format!("answer is not sound HTTP/1: {error}"),
             }
         })?;
-    Ok(head.map(|head| (head.status, head.framing, head.bytes.len())))
+    Ok(head.map(|head| SoundHead {
+        status: head.status,
+        is_interim: head.is_interim(),
+        framing: head.framing,
+        length: head.bytes.len(),
+    }))
 }
 
 pub(super) fn missing(text: &str) -> String {

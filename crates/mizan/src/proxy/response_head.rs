@@ -250,13 +250,14 @@ pub(super) fn report_load(
     backend: &Backend,
 ) {
     let pool = request.pool;
+    let place = request.in_force.series.pool_place(pool, backend.version());
     match read {
         Ok(report) => {
+            request.in_force.series.pool(place).load_report();
             let source = LoadSource::Answer(request.worker.index);
             report.tell(&pool.core, clock::now(), backend, source);
         }
         Err(orca::Malformed) => {
-            let place = request.in_force.series.pool_place(pool, backend.version());
             request.in_force.series.pool(place).bad_load_report();
         }
     }

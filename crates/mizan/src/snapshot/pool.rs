@@ -276,26 +276,47 @@ pub struct LoadProbes {
     pub tls: Option<Arc<ClientTls>>,
     /// The PROXY header that begins a connection.
     pub proxy_protocol: Option<ProxyVersion>,
-    /// Answers that could not be read; carried over reloads by the pool's name.
-    pub malformed: Arc<MalformedReports>,
+    /// What answers held; carried over reloads by the pool's name.
+    pub reports: Arc<LoadReports>,
 }
 
-/// Reports that could not be read, by the version of the backend that sent them.
-#[derive(Debug, Default)]
-pub struct MalformedReports(Mutex<BTreeMap<Arc<str>, u64>>);
+impl LoadProbes {
+    /// Whether a connection that was made for `other` may be used for this.
+    pub fn connects_as(&self, other: &Self) -> bool {
+        self.tls == other.tls && self.proxy_protocol == other.proxy_protocol
+    }
+}
 
-impl MalformedReports {
+/// Reports in answers to probes, by the version of the backend that sent them.
+#[derive(Debug, Default)]
+pub struct LoadReports(Mutex<BTreeMap<Arc<str>, ReportCounts>>);
+
+/// How many reports there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportCounts {
+    /// That were read.
+    pub good: u64,
+    /// That could not be read, or claimed what cannot be.
+    pub malformed: u64,
+}
+
+impl LoadReports {
     /// Counts one.
-    pub fn count(&self, version: &Arc<str>) {
-        *self.lock().entry(Arc::clone(version)).or_default() += 1;
+    pub fn count(&self, version: &Arc<str>, is_good: bool) {
+        let mut counts = self.lock();
+        let counts = counts.entry(Arc::clone(version)).or_default();
+        match is_good {
+            true => counts.good += 1,
+            false => counts.malformed += 1,
+        }
     }
 
     /// How many there were of this version.
-    pub fn of(&self, version: &str) -> u64 {
-        self.lock().get(version).copied().unwrap_or(0)
+    pub fn of(&self, version: &str) -> ReportCounts {
+        self.lock().get(version).copied().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, u64>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, ReportCounts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

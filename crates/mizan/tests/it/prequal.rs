@@ -62,6 +62,55 @@ fn a_backend_that_says_it_is_busy_gets_nothing_while_another_is_not() {
     let output = mizan.command(&["status", "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(status["pools"][0]["policy"], "prequal");
+    let text = mizan.command(&["status"]).stdout;
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains("50 in flight, 200.0 ms, "), "{text}");
+    let output = mizan.command(&["explain", "http://localhost/"]).stdout;
+    let text = String::from_utf8(output).expect("text");
+    assert!(text.contains("50 in flight, 200.0 ms, "), "{text}");
+    assert!(mizan.metric("mizan_load_reports_total", "api") > 20.0);
+}
+
+#[test]
+fn a_path_that_is_not_there_is_told_once_with_what_to_mend() {
+    let not_found = |name: &str| {
+        Backend::start_at("127.0.0.1:0", name, |exchange| {
+            if exchange.target() != "/load" {
+                return exchange.serve();
+            }
+            exchange.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned())?;
+            Ok(Next::Keep)
+        })
+        .expect("a free port")
+    };
+    let (a, b) = (not_found("a"), not_found("b"));
+    let mizan = Mizan::start(&config("", ASKING, &[a.address(), b.address()]));
+    let mut client = mizan.client();
+    let told = |mizan: &Mizan| mizan.log().matches("have never said how much").count();
+    eventually(PATIENCE, "it is told", || {
+        client.get("/");
+        told(&mizan) > 0
+    });
+    let log = mizan.log();
+    assert!(
+        log.contains("of 2 backends that serve have never said"),
+        "{log}"
+    );
+    assert!(log.contains("is answered with status 404"), "{log}");
+    assert!(log.contains("set `prequal.path` to where it does"), "{log}");
+}
+
+#[test]
+fn backends_that_are_not_asked_and_say_nothing_are_told_of() {
+    let a = Backend::healthy("a");
+    let mizan = Mizan::start(&config("", "policy = \"prequal\"", &[a.address()]));
+    let mut client = mizan.client();
+    eventually(PATIENCE, "it is told", || {
+        client.get("/");
+        mizan
+            .log()
+            .contains("set `prequal.path` to where backends can be asked")
+    });
 }
 
 #[test]

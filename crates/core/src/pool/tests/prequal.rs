@@ -36,7 +36,12 @@ fn next(world: &mut World) -> String {
 #[test]
 fn of_the_cold_ones_the_quickest_is_taken_however_quick_a_hot_one_is() {
     let mut world = world(4);
-    for (key, in_flight, ms) in [("a", 2.0, 50), ("b", 1.0, 40), ("c", 3.0, 10), ("d", 40.0, 1)] {
+    for (key, in_flight, ms) in [
+        ("a", 2.0, 50),
+        ("b", 1.0, 40),
+        ("c", 3.0, 10),
+        ("d", 40.0, 1),
+    ] {
         tell(&world, key, in_flight, ms);
     }
     assert_eq!(next(&mut world), "c");

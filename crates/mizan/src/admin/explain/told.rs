@@ -4,7 +4,7 @@ use super::{
     Candidate, ExplainView, FailedCondition, KeyHashed, NearMiss, OwnAnswer, PassedOverView,
     PoolAsked, RequestSeen, RouteTaken, SplitShare,
 };
-use crate::admin::view::{action, conditions, state};
+use crate::admin::view::{LoadView, action, conditions, state};
 use crate::snapshot::route::{Near, Route, host_text, path_text};
 use crate::snapshot::{Answer, AskError, Explained, HashKey, Picked, Snapshot};
 use mizan_core::PolicyKind;
@@ -135,6 +135,7 @@ impl Candidate {
             in_flight: backend.in_flight,
             penalty: rounded(f64::from(backend.penalty), 2),
             latency_ms: backend.latency.map(latency),
+            told: backend.told.map(LoadView::from),
             reason: backend.reason.clone(),
         }
     }

@@ -1,8 +1,8 @@
 //! From what the process knows to what the API says.
 
 use super::{
-    BackendView, ConfigView, ListenerView, PoolSummary, PoolView, Problem, RouteView, SourceView,
-    StatusView, VersionView,
+    BackendView, ConfigView, ListenerView, LoadView, PoolSummary, PoolView, Problem, RouteView,
+    SourceView, StatusView, VersionView,
 };
 use crate::admin::AdminState;
 use crate::config::{Diagnostic, Severity, Source};
@@ -11,7 +11,7 @@ use crate::snapshot::{Pool, Snapshot};
 use crate::telemetry::json::time_string;
 use crate::telemetry::metrics::Totals;
 use mizan_core::availability::Availability;
-use mizan_core::pool::{BackendStatus, PoolStatus};
+use mizan_core::pool::{BackendStatus, LoadSaid, PoolStatus};
 use mizan_core::time::Instant;
 use std::fmt::Display;
 use std::time::Duration;
@@ -141,6 +141,17 @@ impl BackendView {
             requests: counted.requests,
             failures: counted.failures,
             latency_ms: backend.latency.map(ms),
+            told: backend.told.map(LoadView::from),
+        }
+    }
+}
+
+impl From<LoadSaid> for LoadView {
+    fn from(said: LoadSaid) -> Self {
+        Self {
+            rif: said.in_flight,
+            latency_ms: said.latency.map(ms),
+            age_seconds: said.age.as_millis() as f64 / 1e3,
         }
     }
 }

@@ -194,7 +194,7 @@ fn candidates(pool: &PoolAsked) -> String {
         });
     }
     let hidden = shown.len().saturating_sub(BACKENDS_SHOWN);
-    let heads = [
+    let mut heads = vec![
         "",
         "BACKEND",
         "STATE",
@@ -205,7 +205,10 @@ fn candidates(pool: &PoolAsked) -> String {
         "LATENCY",
         "WHY",
     ];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    if pool.candidates.iter().any(|one| one.told.is_some()) {
+        heads.insert(heads.len() - 1, "SAYS");
+    }
+    let mut rows: Vec<Vec<String>> = vec![heads.into_iter().map(str::to_owned).collect()];
     rows.extend(
         shown
             .into_iter()
@@ -228,7 +231,7 @@ fn candidate(one: &Candidate, pool: &PoolAsked) -> Vec<String> {
         true => format!(" + {} for failures", one.penalty),
         false => String::new(),
     };
-    vec![
+    let mut cells = vec![
         mark.into(),
         one.key.clone(),
         state_word(&one.state, &one.traffic).to_owned(),
@@ -239,5 +242,10 @@ fn candidate(one: &Candidate, pool: &PoolAsked) -> Vec<String> {
         one.latency_ms
             .map_or("-".into(), |ms| format!("{ms:.1} ms")),
         one.reason.clone(),
-    ]
+    ];
+    if pool.candidates.iter().any(|one| one.told.is_some()) {
+        let says = one.told.map_or("-".into(), |told| told.to_string());
+        cells.insert(cells.len() - 1, says);
+    }
+    cells
 }

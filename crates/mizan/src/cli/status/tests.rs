@@ -1,5 +1,5 @@
 use super::*;
-use crate::admin::view::{Phase, PoolSummary, ReloadReport};
+use crate::admin::view::{LoadView, Phase, PoolSummary, ReloadReport};
 
 fn status() -> StatusView {
     StatusView {
@@ -52,6 +52,7 @@ fn backend(key: &str, state: &str, reason: &str) -> BackendView {
         requests: 100,
         failures: 1,
         latency_ms: Some(1.25),
+        told: None,
     }
 }
 
@@ -127,6 +128,22 @@ fn where_traffic_goes_is_said_once_and_what_lies_outside_comes_last() {
     let spare = text.lines().find(|line| line.starts_with("  spare"));
     let cells: Vec<&str> = spare.expect("it is shown").split_whitespace().collect();
     assert_eq!(cells[..5], ["spare", "v1", "1", "a", "standby"]);
+}
+
+#[test]
+fn what_a_backend_says_of_its_load_is_shown_with_its_age() {
+    let silent = backend("mute", "usable", "");
+    let mut says = backend("says", "usable", "");
+    says.told = Some(LoadView {
+        rif: 3.0,
+        latency_ms: Some(12.54),
+        age_seconds: 0.25,
+    });
+    let text = describe(&status(), &[pool(vec![silent.clone(), says])]);
+    assert!(text.contains("SAYS"), "{text}");
+    assert!(text.contains("3 in flight, 12.5 ms, 0.2 s ago"), "{text}");
+    let text = describe(&status(), &[pool(vec![silent])]);
+    assert!(!text.contains("SAYS"), "nobody does: {text}");
 }
 
 #[test]

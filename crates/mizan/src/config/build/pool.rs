@@ -257,8 +257,8 @@ fn load_probes(
         },
         tls: tls.cloned(),
         proxy_protocol: from.proxy_protocol.map(proxy_version),
-        malformed: before
-            .map(|before| Arc::clone(&before.malformed))
+        reports: before
+            .map(|before| Arc::clone(&before.reports))
             .unwrap_or_default(),
     })
 }

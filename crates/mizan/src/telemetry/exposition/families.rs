@@ -1,6 +1,7 @@
 //! Every metric: its name, what it says, and where its numbers come from.
 
 use super::{Family, Kind, Samples, Scrape};
+use crate::snapshot::ReportCounts;
 use crate::telemetry::cause::{
     Cause, ConnectionRefusal, DatagramDrop, Handshake, ReloadResult, RetryCause,
 };
@@ -171,8 +172,29 @@ pub const FAMILIES: &[Family] = &[
         name: "mizan_load_reports_malformed_total",
         kind: Kind::Counter,
         labels: POOL_VERSION,
-        help: "Load reports (ORCA) of backends that could not be read, and were ignored.",
-        write: malformed_reports,
+        help: "Load reports (ORCA) of backends that could not be read or cannot be true, and were ignored.",
+        write: |scrape, samples| {
+            load_reports(
+                scrape,
+                samples,
+                |reports| reports.malformed,
+                |cells| cells.bad_load_reports.get(),
+            );
+        },
+    },
+    Family {
+        name: "mizan_load_reports_total",
+        kind: Kind::Counter,
+        labels: POOL_VERSION,
+        help: "Load reports (ORCA) of backends that were read, in answers to requests and to probes.",
+        write: |scrape, samples| {
+            load_reports(
+                scrape,
+                samples,
+                |reports| reports.good,
+                |cells| cells.load_reports.get(),
+            );
+        },
     },
     Family {
         name: "mizan_log_dropped_lines_total",
@@ -491,14 +513,19 @@ fn pool(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolCells) -> u64
 }
 
 /// Of answers to requests and of answers to probes.
-fn malformed_reports(scrape: &Scrape<'_>, samples: &mut Samples) {
+fn load_reports(
+    scrape: &Scrape<'_>,
+    samples: &mut Samples,
+    of_probes: fn(ReportCounts) -> u64,
+    of_answers: fn(&PoolCells) -> u64,
+) {
     for ((pool, version), slots) in &scrape.totals.pools {
         let probes = scrape.snapshot.pools.get(pool);
         let probes = probes.and_then(|pool| pool.load_probes.as_ref());
-        let of_probes = probes.map_or(0, |probes| probes.malformed.of(version));
-        if of_probes > 0 || slots.made().next().is_some() {
-            let of_answers = sum(slots.made().map(|cells| cells.bad_load_reports.get()));
-            samples.sample(&[pool, version], of_answers + of_probes);
+        let from_probes = probes.map_or(0, |probes| of_probes(probes.reports.of(version)));
+        if from_probes > 0 || slots.made().next().is_some() {
+            let of_answers = sum(slots.made().map(of_answers));
+            samples.sample(&[pool, version], of_answers + from_probes);
         }
     }
 }

@@ -145,6 +145,7 @@ pub struct PoolCells {
     pub(crate) retries: [Counter; RetryCause::COUNT],
     pub(crate) unreached: [Counter; Cause::COUNT],
     pub(crate) rescued: [Counter; Cause::COUNT],
+    pub(crate) load_reports: Counter,
     pub(crate) bad_load_reports: Counter,
     /// By status code; the last is for codes that are none.
     pub(crate) grpc: [Counter; GRPC_CODES.len()],
@@ -181,6 +182,11 @@ impl PoolCells {
 }
 
 impl PoolCells {
+    /// A backend gave an account of its load.
+    pub fn load_report(&self) {
+        self.load_reports.add(1);
+    }
+
     /// A backend's account of its load could not be read.
     pub fn bad_load_report(&self) {
         self.bad_load_reports.add(1);
