@@ -72,13 +72,13 @@ fn a_backend_that_says_it_is_busy_gets_nothing_while_another_is_not() {
 }
 
 #[test]
-fn a_path_that_is_not_there_is_told_once_with_what_to_mend() {
+fn a_path_that_is_not_there_is_told_with_what_to_mend() {
     let not_found = |name: &str| {
         Backend::start_at("127.0.0.1:0", name, |exchange| {
             if exchange.target() != "/load" {
                 return exchange.serve();
             }
-            exchange.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned())?;
+            exchange.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?;
             Ok(Next::Keep)
         })
         .expect("a free port")
