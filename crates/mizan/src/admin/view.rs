@@ -262,7 +262,14 @@ pub struct RouteView {
     pub conditions: Vec<String>,
     /// What is done.
     pub action: String,
-    /// Pools that its requests go to; empty if it answers by itself.
+    /// Where its requests go, for each region of its own; empty if it answers by itself.
+    pub forwards: Vec<ForwardView>,
+}
+
+/// Where a route's requests go, of one region or of all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ForwardView {
+    /// Pools that they go to.
     pub pools: Vec<String>,
     /// Pools that stand in for those, in this order.
     pub fallback: Vec<String>,

@@ -3,7 +3,7 @@
 use super::Instance;
 use super::client::{Client, ClientError, segment};
 use super::output::{self, Exit};
-use crate::admin::view::{BackendView, PoolView, RouteView};
+use crate::admin::view::{BackendView, ForwardView, PoolView, RouteView};
 use crate::clock;
 use crate::config;
 use clap::Args;
@@ -218,24 +218,39 @@ fn may_serve(pool: &PoolView) -> bool {
 
 /// What becomes of the requests of a pool that has nobody left.
 fn nobody_left(pool: &str, routes: &[RouteView], pools: &[PoolView]) -> String {
-    let stands_in = |route: &RouteView| {
+    let stands_in = |forward: &ForwardView| {
         let is_well = |name: &&String| {
             let found = pools.iter().find(|pool| pool.summary.name == **name);
             found.is_some_and(may_serve)
         };
-        route.fallback.iter().find(is_well).cloned()
+        forward.fallback.iter().find(is_well).cloned()
     };
-    // By what becomes of them, each route once: it stands here for each of its hosts.
+    // By what becomes of them, each route once: it stands here for each of its hosts, and may differ by region.
     let mut fates: BTreeMap<Option<String>, BTreeSet<&str>> = BTreeMap::new();
-    for route in routes
-        .iter()
-        .filter(|route| route.pools.iter().any(|name| name == pool))
-    {
-        fates
-            .entry(stands_in(route))
-            .or_default()
-            .insert(&route.name);
+    for route in routes {
+        let mut forwards = route.forwards.iter();
+        while let Some(forward) =
+            forwards.find(|forward| forward.pools.iter().any(|name| name == pool))
+        {
+            fates
+                .entry(stands_in(forward))
+                .or_default()
+                .insert(&route.name);
+        }
     }
+    let is_divided = |route: &&str| {
+        fates
+            .values()
+            .filter(|routes| routes.contains(route))
+            .count()
+            > 1
+    };
+    let divided = fates.values().flatten().any(is_divided);
+    let by_region = if divided {
+        " (it depends on the region)"
+    } else {
+        ""
+    };
     let told = fates.iter().map(|(stand_in, routes)| {
         let routes: Vec<&str> = routes.iter().copied().collect();
         let of = match routes.len() {
@@ -250,7 +265,7 @@ fn nobody_left(pool: &str, routes: &[RouteView], pools: &[PoolView]) -> String {
         }
     });
     let told: String = told.collect();
-    format!("mizan: warning: pool {pool} has no usable backend left{told}")
+    format!("mizan: warning: pool {pool} has no usable backend left{told}{by_region}")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! From what the process knows to what the API says.
 
 use super::{
-    BackendView, ConfigView, ListenerView, LoadView, PoolSummary, PoolView, Problem, RouteView,
+    BackendView, ConfigView, ForwardView, ListenerView, PoolSummary, PoolView, Problem, RouteView,
     SourceView, StatusView, VersionView,
 };
 use crate::admin::AdminState;
@@ -197,18 +197,17 @@ impl RouteView {
             path: path_text(&route.path),
             conditions: conditions(route),
             action: action(&route.action),
-            pools: match &route.action {
-                Action::Forward(split) => {
-                    let pools = split.pools.iter();
-                    pools.map(|(pool, _)| pool.name.to_string()).collect()
-                }
-                Action::Redirect { .. } | Action::Respond { .. } => Vec::new(),
-            },
-            fallback: route
-                .fallback(0)
-                .iter()
-                .map(|pool| pool.name.to_string())
-                .collect(),
+            forwards: route.splits().map(ForwardView::new).collect(),
+        }
+    }
+}
+
+impl ForwardView {
+    fn new(split: &Split) -> Self {
+        let name = |pool: &Pool| pool.name.to_string();
+        Self {
+            pools: split.pools.iter().map(|(pool, _)| name(pool)).collect(),
+            fallback: split.fallback.iter().map(|pool| name(pool)).collect(),
         }
     }
 }
