@@ -129,21 +129,21 @@ mod tests {
                 own.map(|(_, request)| *request).collect::<Vec<_>>()
             };
             let (mut most, mut work, mut too_early) = (0, vec![Vec::new(); 3], 0);
-            for station in 0..3 {
+            for (station, work) in work.iter_mut().enumerate() {
                 let mut own = of(station);
                 most = most.max(in_flight_max(own.iter().map(|one| (0, one)), 1));
                 too_early += take_out_waits(own.iter_mut().map(|one| (0, one)), 1, slots).too_early;
-                work[station] = own.iter().map(|one| one.work).collect();
+                *work = own.iter().map(|one| one.work).collect();
             }
             let all = recorded.iter().map(|(station, request)| (*station, request));
             prop_assert_eq!(in_flight_max(all, 3), most);
             let mut together = recorded.clone();
             let all = together.iter_mut().map(|(station, request)| (*station, request));
             prop_assert_eq!(take_out_waits(all, 3, slots).too_early, too_early);
-            for station in 0..3 {
+            for (station, work) in work.iter().enumerate() {
                 let own = together.iter().filter(|(at, _)| *at == station);
                 let own: Vec<u64> = own.map(|(_, request)| request.work).collect();
-                prop_assert_eq!(&own, &work[station]);
+                prop_assert_eq!(&own, work);
             }
         }
     }
