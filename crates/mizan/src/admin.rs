@@ -14,6 +14,7 @@
 //! | [`explain`] | what would become of a request: the question, and what is told |
 //! | `meant` | what is meant by a name that is none |
 //! | [`table`] | the store's table: read, edited, boosted, watched |
+//! | `store` | the store itself, for other processes of the machine |
 //! | [`view`] | what the API says, in types that the command line reads too |
 //! | [`openapi`] | the API's description, made from those types |
 
@@ -26,6 +27,7 @@ mod guard;
 mod listen;
 mod meant;
 pub mod openapi;
+mod store;
 pub mod table;
 pub mod view;
 
@@ -37,6 +39,7 @@ use crate::config::Source;
 use crate::control::editor::Editor;
 use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot};
 use crate::telemetry::Metrics;
+use mizan_store::Store;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,6 +57,8 @@ pub struct AdminState {
     pub control: Arc<dyn Control>,
     /// Edits the store's table; `None`: there is no store.
     pub editor: Option<Arc<Editor>>,
+    /// The store itself; `None`: there is none.
+    pub store: Option<Arc<dyn Store>>,
 }
 
 /// The process, as the API sees it.

@@ -263,6 +263,7 @@ async fn start(
         metrics: Arc::clone(&metrics),
         control: Arc::clone(&control) as _,
         editor: shared.as_ref().map(|it| Arc::new(it.editor())),
+        store: shared.as_ref().map(|it| Arc::clone(&it.store)),
     };
     let admin = tokio::spawn(admin::serve(state, sockets, stopped));
     // Who knows no table answers 503 to what only the table has: nobody is to send it traffic.

@@ -18,6 +18,8 @@ mod error;
 pub mod etcd;
 pub mod follower;
 pub mod image;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod transaction;
 mod watch;
 

@@ -9,6 +9,7 @@ use super::explain::{self, ExplainRequest, ExplainView};
 use super::guard::{Caller, Guard, guard};
 use super::meant::{list, meant};
 use super::openapi;
+use super::store;
 use super::table;
 use super::view::{
     ApiError, BackendView, ConfigView, Phase, PoolView, ReloadReport, RouteView, SourceView,
@@ -37,12 +38,8 @@ pub const ACCEPT_TABLE: &str = "accept_table=true";
 /// Connections that read metrics, at once on one socket; the other places are for probes and operators.
 pub(super) const SCRAPERS_MAX: usize = 32;
 
-pub(super) fn routes(
-    rule: Guard,
-    current: &Arc<Current>,
-    editor: Option<Arc<Editor>>,
-) -> Router<AdminState> {
-    let rule = (rule, Arc::clone(current));
+pub(super) fn routes(guarded: Guard, state: &AdminState) -> Router<AdminState> {
+    let rule = (guarded, Arc::clone(&state.current));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/pools", get(pools))
@@ -57,7 +54,8 @@ pub(super) fn routes(
         .route("/v1/routes", get(routes_in_order))
         .route("/v1/openapi.json", get(async || Json(openapi::document())))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .merge(table::routes(editor))
+        .merge(table::routes(state.editor.clone()))
+        .merge(store::routes(guarded, state.store.clone()))
         .route_layer(axum::middleware::from_fn_with_state(rule, guard))
 }
 

@@ -1,12 +1,13 @@
-//! What one caller may take: time to read an answer, and a place among those that read metrics.
+//! What one caller may take: time to read an answer, and a place among those that read metrics or watch the store.
 //!
 //! A caller that asks and does not read would keep its connection for good, and 256 of them would keep a
 //! probe from `/readyz`. A scrape is the one answer that is too large for the kernel's buffers, so scrapers
-//! have few of the places, and readiness has the others.
+//! have few of the places, and readiness has the others. Who watches the store stays, so it leaves its place to the next
+//! caller and takes one of those for watches.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -117,6 +118,47 @@ impl Scraper {
         }
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.is_ok_and(|place| self.taken.set(place).is_ok())
+    }
+}
+
+/// A connection's place among the callers of its socket, which a watch of the store exchanges for one of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    connection: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    watches: Arc<Semaphore>,
+}
+
+/// A watch's place, until it is dropped.
+#[derive(Debug)]
+pub(super) struct WatchPlace {
+    #[expect(dead_code, reason = "is given back when it is dropped")]
+    permit: OwnedSemaphorePermit,
+    place: Place,
+}
+
+impl Place {
+    pub(super) fn new(connection: OwnedSemaphorePermit, watches: &Arc<Semaphore>) -> Self {
+        Self {
+            connection: Arc::new(Mutex::new(Some(connection))),
+            watches: Arc::clone(watches),
+        }
+    }
+
+    /// A place to watch from, if one is left.
+    pub(super) fn to_watch(&self) -> Option<WatchPlace> {
+        let permit = Arc::clone(&self.watches).try_acquire_owned().ok()?;
+        Some(WatchPlace {
+            permit,
+            place: self.clone(),
+        })
+    }
+}
+
+impl WatchPlace {
+    /// The watch runs: the connection has no other use from now on, and its place goes to another caller.
+    pub(super) fn settle(&self) {
+        let connection = self.place.connection.lock();
+        drop(connection.unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 

@@ -5,6 +5,7 @@ use crate::config::Source;
 use crate::control::editor::Editor;
 use crate::snapshot::{AdminBind, AskError, Asked, Current, Explained, Seen, Snapshot};
 use crate::telemetry::{Metrics, ReloadResult, fixture};
+use mizan_store::Store;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -108,6 +109,15 @@ impl Running {
 
     /// The same with somebody who edits the store's table.
     pub(crate) fn start_with(editor: Option<Arc<Editor>>) -> Self {
+        Self::start_whole(editor, None)
+    }
+
+    /// The same with a store.
+    pub(crate) fn start_with_store(store: Arc<dyn Store>) -> Self {
+        Self::start_whole(None, Some(store))
+    }
+
+    fn start_whole(editor: Option<Arc<Editor>>, store: Option<Arc<dyn Store>>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("run/admin.sock");
         let mut snapshot = snapshot();
@@ -146,6 +156,7 @@ impl Running {
             metrics,
             control: control.clone(),
             editor,
+            store,
         };
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(serve(state.clone(), listeners, stopped));

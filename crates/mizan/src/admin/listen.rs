@@ -4,8 +4,9 @@
 
 use super::AdminState;
 use super::api;
-use super::bounded::{Bounded, Scraper};
+use super::bounded::{Bounded, Place, Scraper};
 use super::guard::{Caller, Guard};
+use super::store::{self, Stopping};
 use crate::clock;
 use crate::snapshot::{AdminBind, Settings};
 use crate::telemetry::OncePerSecond;
@@ -22,10 +23,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Callers at once on one socket; more wait in the kernel's queue.
+/// Callers at once on one socket, who watch the store apart; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
 
 /// A caller must send a request's head within this time.
@@ -200,7 +201,7 @@ enum Accepting {
 }
 
 /// A caller's connection.
-trait Conversation: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(super) trait Conversation: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation for S {}
 
@@ -235,7 +236,7 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
     let mut router = Router::new();
     let paths = surfaces.paths();
     if let Some(guard) = surfaces.api {
-        router = router.merge(api::routes(guard, &state.current, state.editor.clone()));
+        router = router.merge(api::routes(guard, &state));
     }
     if surfaces.health {
         router = router.merge(api::health_routes());
@@ -250,6 +251,7 @@ fn router(state: AdminState, surfaces: Surfaces) -> Router {
 async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let scrapers = Arc::new(Semaphore::new(api::SCRAPERS_MAX));
+    let watches = Arc::new(Semaphore::new(store::WATCHES_MAX));
     let mut callers = JoinSet::new();
     let accepting = async {
         let mut rest = REST;
@@ -262,9 +264,12 @@ async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>)
                     rest = REST;
                     let scraper = Extension(Scraper::new(&scrapers));
                     let author = Extension(caller.author());
+                    let place = Extension(Place::new(permit, &watches));
+                    let stopping = Extension(Stopping(stop.clone()));
                     let router = router.clone().layer(author).layer(scraper);
+                    let router = router.layer(place).layer(stopping);
                     let router = router.layer(Extension(caller));
-                    callers.spawn(converse(stream, router, stop.clone(), permit));
+                    callers.spawn(converse(stream, router, stop.clone()));
                 }
                 Err(error) => {
                     say_not_accepted(&error);
@@ -292,15 +297,15 @@ fn say_not_accepted(error: &io::Error) {
 }
 
 /// Returns when the process ends its admin side, or is gone.
-async fn stopped(mut stop: watch::Receiver<bool>) {
+pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn converse(
+/// The caller's place goes with `router`, which has it.
+pub(super) async fn converse(
     stream: Box<dyn Conversation>,
     router: Router,
     stop: watch::Receiver<bool>,
-    permit: OwnedSemaphorePermit,
 ) {
     let mut builder = http1::Builder::new();
     builder
@@ -319,7 +324,6 @@ async fn converse(
     if let Err(error) = result {
         tracing::debug!(%error, "an admin connection ended badly");
     }
-    drop(permit);
 }
 
 /// A Unix socket's file, removed on drop while it is still ours.

@@ -1,7 +1,7 @@
 //! From what the process knows to what the API says.
 
 use super::{
-    BackendView, ConfigView, ForwardView, ListenerView, PoolSummary, PoolView, Problem, RouteView,
+    BackendView, ConfigView, ForwardView, ListenerView, LoadView, PoolSummary, PoolView, Problem, RouteView,
     SourceView, StatusView, VersionView,
 };
 use crate::admin::AdminState;
