@@ -7,11 +7,14 @@ use super::api;
 use super::bounded::{Bounded, Place, Scraper};
 use super::guard::{Caller, Guard};
 use super::store::{self, Stopping};
+use super::table::Author;
 use crate::clock;
 use crate::snapshot::{AdminBind, Settings};
 use crate::telemetry::OncePerSecond;
-use axum::{Extension, Router};
+use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -262,14 +265,14 @@ async fn accept(socket: &Accepting, router: Router, stop: watch::Receiver<bool>)
             match socket.next().await {
                 Ok((stream, caller)) => {
                     rest = REST;
-                    let scraper = Extension(Scraper::new(&scrapers));
-                    let author = Extension(caller.author());
-                    let place = Extension(Place::new(permit, &watches));
-                    let stopping = Extension(Stopping(stop.clone()));
-                    let router = router.clone().layer(author).layer(scraper);
-                    let router = router.layer(place).layer(stopping);
-                    let router = router.layer(Extension(caller));
-                    callers.spawn(converse(stream, router, stop.clone()));
+                    let known = Known {
+                        author: caller.author(),
+                        caller,
+                        scraper: Scraper::new(&scrapers),
+                        place: Place::new(permit, &watches),
+                        stopping: Stopping(stop.clone()),
+                    };
+                    callers.spawn(converse(stream, router.clone(), known));
                 }
                 Err(error) => {
                     say_not_accepted(&error);
@@ -301,22 +304,39 @@ pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The caller's place goes with `router`, which has it.
-pub(super) async fn converse(
-    stream: Box<dyn Conversation>,
-    router: Router,
-    stop: watch::Receiver<bool>,
-) {
+/// What the API knows of a caller, with each of its requests. It is put to each as it comes: layers of a router would copy
+/// all of its paths for each connection.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) caller: Caller,
+    pub(super) author: Author,
+    pub(super) scraper: Scraper,
+    pub(super) place: Place,
+    pub(super) stopping: Stopping,
+}
+
+pub(super) async fn converse(stream: Box<dyn Conversation>, router: Router, known: Known) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT);
-    let connection =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let stop = known.stopping.0.clone();
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let known = known.clone();
+        let extensions = request.extensions_mut();
+        extensions.insert(known.caller);
+        extensions.insert(known.author);
+        extensions.insert(known.scraper);
+        extensions.insert(known.place);
+        extensions.insert(known.stopping);
+        routes.call(request)
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = stopped(stop.clone()) => {
+        () = stopped(stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

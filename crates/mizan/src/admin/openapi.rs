@@ -173,7 +173,9 @@ pub fn document() -> Value {
             "version": "1",
             "description": "On a Unix socket (mode 0600), or on TCP with a bearer token and a `Host` of this machine. \
                             A read's `ETag` is the generation of the configuration in force; \
-                            of the store's table, a revision.",
+                            of the store's table, a revision. The store itself, at `/v1/store` on the Unix socket \
+                            alone, is not described here: it is between processes of one machine and may change \
+                            with the version (docs/store-socket.md).",
         },
         "paths": paths,
         "components": {

@@ -15,9 +15,11 @@ use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -82,24 +84,19 @@ impl Lines {
     /// The answer to `question`.
     pub(super) async fn ask(&self, path: &'static str, question: Bytes) -> Result<Answer, Failed> {
         let _place = self.places.acquire().await;
-        let mut question = request(path, question);
         while let Some(mut line) = self.take() {
-            match line.send(question).await {
+            match line.send(request(path, question.clone())).await {
                 Ok(response) => return self.answer(line, response).await,
                 // It was closed while it was idle.
-                Err(Unanswered::Unsent(back, _)) => question = back,
+                Err(Unanswered::Unsent(_)) => {}
                 Err(Unanswered::Lost(why)) => return Err(Failed::Lost(why)),
             }
         }
-        let mut line = Line::open(&self.socket).await.map_err(Failed::Unsent)?;
-        match line.send(question).await {
-            Ok(response) => self.answer(line, response).await,
-            Err(Unanswered::Unsent(_, why)) => Err(Failed::Unsent(self.gone(&why))),
-            Err(Unanswered::Lost(why)) => Err(Failed::Lost(why)),
-        }
+        let (line, response) = self.follow(path, question).await?;
+        self.answer(line, response).await
     }
 
-    /// Asks what is answered bit by bit, on a connection of its own.
+    /// Asks on a new connection, and leaves the answer to be read.
     pub(super) async fn follow(
         &self,
         path: &'static str,
@@ -108,7 +105,7 @@ impl Lines {
         let mut line = Line::open(&self.socket).await.map_err(Failed::Unsent)?;
         match line.send(request(path, question)).await {
             Ok(response) => Ok((line, response)),
-            Err(Unanswered::Unsent(_, why)) => Err(Failed::Unsent(self.gone(&why))),
+            Err(Unanswered::Unsent(why)) => Err(Failed::Unsent(self.gone(&why))),
             Err(Unanswered::Lost(why)) => Err(Failed::Lost(why)),
         }
     }
@@ -150,7 +147,8 @@ fn request(path: &'static str, body: Bytes) -> Request<Full<Bytes>> {
 
 /// Why a request has no answer.
 enum Unanswered {
-    Unsent(Request<Full<Bytes>>, String),
+    /// Not a byte of it has left.
+    Unsent(String),
     Lost(String),
 }
 
@@ -158,10 +156,18 @@ enum Unanswered {
 pub(super) struct Line {
     sender: SendRequest<Full<Bytes>>,
     wire: Driven,
+    has_left: Arc<AtomicBool>,
 }
 
 /// The half that moves bytes; `None` once it has ended.
-struct Driven(Option<Pin<Box<Connection<TokioIo<UnixStream>, Full<Bytes>>>>>);
+struct Driven(Option<Pin<Box<Connection<TokioIo<Noted>, Full<Bytes>>>>>);
+
+/// A stream that notes when bytes leave. hyper says only whether it had begun to write, but what was closed while it was
+/// idle is often noticed by writing, and takes nothing any more.
+struct Noted {
+    stream: UnixStream,
+    has_left: Arc<AtomicBool>,
+}
 
 impl std::fmt::Debug for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -186,12 +192,17 @@ impl Line {
         };
         let stream = timeout(CONNECT_TIME_MAX, connect(socket)).await;
         let stream = stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = TokioIo::new(stream.map_err(refused)?);
-        let spoken = handshake(stream).await;
+        let has_left = Arc::<AtomicBool>::default();
+        let noted = Noted {
+            stream: stream.map_err(refused)?,
+            has_left: Arc::clone(&has_left),
+        };
+        let spoken = handshake(TokioIo::new(noted)).await;
         let (sender, connection) = spoken.map_err(|error| refused(io::Error::other(error)))?;
         Ok(Self {
             sender,
             wire: Driven(Some(Box::pin(connection))),
+            has_left,
         })
     }
 
@@ -204,21 +215,24 @@ impl Line {
         &mut self,
         question: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Unanswered> {
-        let Self { sender, wire } = self;
-        if let Err(error) = wire.with(sender.ready()).await {
-            return Err(Unanswered::Unsent(question, error.to_string()));
-        }
-        let answer = timeout(
-            ANSWER_TIME_MAX,
-            wire.with(sender.try_send_request(question)),
-        )
-        .await;
-        let Ok(answer) = answer else {
-            return Err(Unanswered::Lost(no_word()));
+        let Self {
+            sender,
+            wire,
+            has_left,
+        } = self;
+        has_left.store(false, Relaxed);
+        let sent = async {
+            wire.with(sender.ready()).await?;
+            wire.with(sender.send_request(question)).await
         };
-        answer.map_err(|mut error| match error.take_message() {
-            Some(question) => Unanswered::Unsent(question, error.error().to_string()),
-            None => Unanswered::Lost(error.error().to_string()),
+        let why = match timeout(ANSWER_TIME_MAX, sent).await {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => no_word(),
+        };
+        Err(match has_left.load(Relaxed) {
+            true => Unanswered::Lost(why),
+            false => Unanswered::Unsent(why),
         })
     }
 
@@ -281,6 +295,57 @@ impl Driven {
         if let Poll::Ready(_ended) = connection.as_mut().poll(context) {
             self.0 = None;
         }
+    }
+}
+
+impl Noted {
+    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.has_left.store(true, Relaxed);
+        }
+        written
+    }
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Noted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -1,12 +1,12 @@
 //! What no client of ours sends.
 
 use super::{LONG, Served, everything, open, put};
-use crate::admin::bounded::{Bounded, Place};
+use crate::admin::bounded::{Bounded, Place, Scraper};
 use crate::admin::fixture::{Running, TOKEN};
-use crate::admin::guard::Guard;
-use crate::admin::listen::converse;
+use crate::admin::guard::{Caller, Guard};
+use crate::admin::listen::{Known, converse};
 use crate::admin::store::{Stopping, routes};
-use axum::{Extension, Router};
+use axum::Router;
 use mizan_store::remote::Remote;
 use mizan_store::remote::wire;
 use std::path::Path;
@@ -233,12 +233,17 @@ async fn a_watch_that_is_not_read_is_cut_off() {
         .expect("open");
     let (_stop, stopped) = watch::channel(false);
     let router: Router = routes(Guard::Unix, Some(Arc::clone(&store)));
-    let router = router
-        .layer(Extension(Place::new(permit, &watches)))
-        .layer(Extension(Stopping(stopped.clone())));
+    let caller = Caller::User(0);
+    let known = Known {
+        author: caller.author(),
+        caller,
+        scraper: Scraper::new(&watches),
+        place: Place::new(permit, &watches),
+        stopping: Stopping(stopped),
+    };
     let (mut client, server) = duplex(1 << 10);
     let server = Bounded::new(server, Duration::from_millis(200));
-    let conversation = tokio::spawn(converse(Box::new(server), router, stopped));
+    let conversation = tokio::spawn(converse(Box::new(server), router, known));
     let body = r#"{"range":{"prefix":""},"from":1}"#;
     let question = head(wire::WATCH, body.len()) + body;
     client.write_all(question.as_bytes()).await.expect("sent");
