@@ -16,8 +16,7 @@ use super::view::{
     StatusView,
 };
 use crate::clock;
-use crate::control::editor::Editor;
-use crate::snapshot::{AskError, Asked, Current, Pool, Snapshot};
+use crate::snapshot::{AskError, Asked, Pool, Snapshot};
 use crate::telemetry::exposition;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};

@@ -22,7 +22,7 @@ use axum::{Extension, Router};
 use futures_util::stream::{self, Stream};
 use hyper::body::Bytes;
 use mizan_store::remote::wire::{self, Wire};
-use mizan_store::{Change, Error, Query, Store, Transaction, Watch};
+use mizan_store::{Error, Message, Query, Store, Transaction, Watch};
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -259,7 +259,7 @@ struct Following {
 }
 
 impl Following {
-    async fn next(&mut self) -> Option<Result<Change, Error>> {
+    async fn next(&mut self) -> Option<Result<Message, Error>> {
         tokio::select! {
             // What has happened is said before the end.
             biased;

@@ -2,7 +2,7 @@
 
 use super::line::Line;
 use super::wire::{Events, SILENCE};
-use crate::{Answer, Change, Error, Watch};
+use crate::{Answer, Error, Message, Watch};
 use hyper::body::Incoming;
 use tokio::time::Interval;
 
@@ -34,7 +34,7 @@ impl Remote {
         }
     }
 
-    async fn follow(&mut self) -> Result<Change, Error> {
+    async fn follow(&mut self) -> Result<Message, Error> {
         loop {
             if let Some(said) = self.events.next() {
                 return said;
@@ -64,7 +64,7 @@ impl Remote {
 }
 
 impl Watch for Remote {
-    fn next(&mut self) -> Answer<'_, Change> {
+    fn next(&mut self) -> Answer<'_, Message> {
         Box::pin(async move {
             if let Some(error) = &self.ended {
                 return Err(error.clone());

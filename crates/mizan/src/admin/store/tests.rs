@@ -9,7 +9,7 @@ use crate::admin::fixture::Running;
 use mizan_store::conformance::{self, Options};
 use mizan_store::embedded::{self, Embedded};
 use mizan_store::remote::Remote;
-use mizan_store::{Change, Denial, Error, Operation, Query, Range, Store, Transaction, Watch};
+use mizan_store::{Denial, Error, Message, Operation, Query, Range, Store, Transaction, Watch};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(20);
 
 fn open(folder: &Path) -> Arc<dyn Store> {
-    let store = Embedded::open(folder, embedded::Settings::default());
+    let store = Embedded::open(folder, embedded::Options::default());
     Arc::new(store.expect("it opens"))
 }
 
@@ -38,16 +38,16 @@ async fn put(store: &dyn Store, key: &str, value: impl Into<Vec<u8>>) -> u64 {
     done.expect("it is taken").revision
 }
 
-async fn next(watch: &mut dyn Watch) -> Result<Change, Error> {
+async fn next(watch: &mut dyn Watch) -> Result<Message, Error> {
     let said = tokio::time::timeout(LONG, watch.next()).await;
     said.expect("it says something")
 }
 
 /// What it says next that is no progress.
-async fn news(watch: &mut dyn Watch) -> Result<Change, Error> {
+async fn news(watch: &mut dyn Watch) -> Result<Message, Error> {
     loop {
         match next(watch).await {
-            Ok(Change::Progress(_)) => {}
+            Ok(Message::Progress(_)) => {}
             said => return said,
         }
     }
@@ -65,7 +65,7 @@ impl Served {
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let (told, heard) = std::sync::mpsc::channel();
         let serve = async move {
-            let running = Running::start_with(Some(store));
+            let running = Running::start_with_store(store);
             told.send(running.socket.clone()).expect("it is waited for");
             let _ = stopped.await;
             running.stop().await;
@@ -171,7 +171,7 @@ async fn a_watch_is_told_that_the_instance_ends_and_says_the_same_from_then_on()
     let mut watch = store.watch(everything(), 1).await.expect("it begins");
     let revision = put(&store, "a", "1").await;
     let said = news(&mut *watch).await.expect("it is open");
-    assert!(matches!(said, Change::Batch(batch) if batch.revision == revision));
+    assert!(matches!(said, Message::Batch(batch) if batch.revision == revision));
     drop(served);
     let ended = news(&mut *watch).await.expect_err("it has ended");
     assert_eq!(
@@ -198,11 +198,11 @@ async fn a_watch_that_fell_behind_what_is_held_is_told_so() {
     let mut seen = 0;
     let ended = loop {
         match news(&mut *watch).await {
-            Ok(Change::Batch(batch)) => {
+            Ok(Message::Batch(batch)) => {
                 assert_eq!(batch.revision, seen + 1, "nothing is left out");
                 seen = batch.revision;
             }
-            Ok(Change::Progress(_)) => {}
+            Ok(Message::Progress(_)) => {}
             Err(error) => break error,
         }
     };

@@ -1,8 +1,8 @@
 //! From what the process knows to what the API says.
 
 use super::{
-    BackendView, ConfigView, ForwardView, ListenerView, LoadView, PoolSummary, PoolView, Problem, RouteView,
-    SourceView, StatusView, VersionView,
+    BackendView, ConfigView, ForwardView, ListenerView, LoadView, PoolSummary, PoolView, Problem,
+    RouteView, SourceView, StatusView, VersionView,
 };
 use crate::admin::AdminState;
 use crate::config::{Diagnostic, Severity, Source};

@@ -1,7 +1,7 @@
 //! A watch as server-sent events (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
 
 use super::{ANSWER_BYTES_MAX, Wire, read, write};
-use crate::{Change, Error, Revision};
+use crate::{Error, Message, Revision};
 use bytes::{Bytes, BytesMut};
 
 const BATCH: &str = "batch";
@@ -9,10 +9,10 @@ const PROGRESS: &str = "progress";
 const ERROR: &str = "error";
 
 /// What a watch said, as one event. Its `id` is the revision, where there is one.
-pub fn event(said: &Result<Change, Error>) -> Bytes {
+pub fn event(said: &Result<Message, Error>) -> Bytes {
     let (name, id, data) = match said {
-        Ok(Change::Batch(batch)) => (BATCH, Some(batch.revision), write(&Wire(batch.clone()))),
-        Ok(Change::Progress(revision)) => (PROGRESS, Some(*revision), write(revision)),
+        Ok(Message::Batch(batch)) => (BATCH, Some(batch.revision), write(&Wire(batch.clone()))),
+        Ok(Message::Progress(revision)) => (PROGRESS, Some(*revision), write(revision)),
         Err(error) => (ERROR, None, write(&Wire(error.clone()))),
     };
     let mut event = format!("event: {name}\n").into_bytes();
@@ -57,7 +57,7 @@ impl Events {
     /// The next whole event; `None`: more bytes are needed. What it does not know it leaves out: a later version may say
     /// more.
     #[expect(clippy::should_implement_trait, reason = "`None` is not the end of it")]
-    pub fn next(&mut self) -> Option<Result<Change, Error>> {
+    pub fn next(&mut self) -> Option<Result<Message, Error>> {
         loop {
             let end = self.waiting[self.looked..]
                 .windows(2)
@@ -75,7 +75,7 @@ impl Events {
     }
 }
 
-fn said(event: &[u8]) -> Option<Result<Change, Error>> {
+fn said(event: &[u8]) -> Option<Result<Message, Error>> {
     let field = |name: &[u8]| {
         let mut lines = event.split(|byte| *byte == b'\n');
         lines.find_map(|line| line.strip_prefix(name))
@@ -83,9 +83,9 @@ fn said(event: &[u8]) -> Option<Result<Change, Error>> {
     let name = field(b"event: ")?;
     let data = field(b"data: ").unwrap_or_default();
     let said = match name {
-        name if name == BATCH.as_bytes() => read(data).map(|Wire(batch)| Ok(Change::Batch(batch))),
+        name if name == BATCH.as_bytes() => read(data).map(|Wire(batch)| Ok(Message::Batch(batch))),
         name if name == PROGRESS.as_bytes() => {
-            read::<Revision>(data).map(|revision| Ok(Change::Progress(revision)))
+            read::<Revision>(data).map(|revision| Ok(Message::Progress(revision)))
         }
         name if name == ERROR.as_bytes() => read(data).map(|Wire(error)| Err(error)),
         _ => return None,

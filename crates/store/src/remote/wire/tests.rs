@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Change, Error};
+use crate::{Error, Message};
 use proptest::prelude::*;
 
 fn bytes() -> impl Strategy<Value = Bytes> {
@@ -108,7 +108,7 @@ fn error() -> impl Strategy<Value = Error> {
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = Message> {
     let event = prop_oneof![
         entry().prop_map(crate::Event::Put),
         bytes().prop_map(crate::Event::Delete)
@@ -116,8 +116,8 @@ fn change() -> impl Strategy<Value = Change> {
     let events = prop::collection::vec(event, 1..5);
     prop_oneof![
         (any::<u64>(), events)
-            .prop_map(|(revision, events)| Change::Batch(crate::Batch { revision, events })),
-        any::<u64>().prop_map(Change::Progress),
+            .prop_map(|(revision, events)| Message::Batch(crate::Batch { revision, events })),
+        any::<u64>().prop_map(Message::Progress),
     ]
 }
 
@@ -209,7 +209,7 @@ fn it_looks_like_this() {
     };
     let text = r#"{"compares":[{"key":"YQ==","relation":"equal","target":{"modified":0}}],"operations":[{"put":{"key":"YQ==","value":"MQ==","lease":null}},{"delete":{"key":"Yg=="}}]}"#;
     assert_eq!(write(&Wire(transaction)), text.as_bytes());
-    let progress = event(&Ok(Change::Progress(7)));
+    let progress = event(&Ok(Message::Progress(7)));
     assert_eq!(progress, "event: progress\nid: 7\ndata: 7\n\n");
     let refusal: Refusal = Error::Compacted { oldest: 9 }.into();
     let text = r#"{"code":"compacted","message":"the store has forgotten what was before revision 9","path":"","error":{"compacted":{"oldest":9}}}"#;
@@ -246,5 +246,5 @@ fn a_long_event_is_looked_through_once() {
         assert_eq!(events.looked, events.waiting.len() - 1);
     }
     events.push(b"7\n\n").expect("it is small");
-    assert_eq!(events.next(), Some(Ok(Change::Progress(7))));
+    assert_eq!(events.next(), Some(Ok(Message::Progress(7))));
 }

@@ -16,7 +16,7 @@ async fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };
-    let running = Running::start_with(Some(open(&PathBuf::from(folder).join("data"))));
+    let running = Running::start_with_store(open(&PathBuf::from(folder).join("data")));
     println!("\n{SAYS}{}", running.socket.display());
     std::future::pending::<()>().await;
 }

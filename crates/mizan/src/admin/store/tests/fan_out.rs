@@ -5,7 +5,7 @@ use super::{LONG, everything, put};
 use crate::admin::store::WATCHES_MAX;
 use crate::clock;
 use mizan_store::remote::Remote;
-use mizan_store::{Change, Error, Store};
+use mizan_store::{Error, Message, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::mpsc;
 
@@ -37,7 +37,7 @@ async fn a_thousand_watches_hear_of_every_change_in_time() {
         let heard = heard.clone();
         tokio::spawn(async move {
             while let Ok(change) = watch.next().await {
-                if let Change::Batch(batch) = change
+                if let Message::Batch(batch) = change
                     && heard.send((batch.revision, clock::now())).is_err()
                 {
                     break;

@@ -199,7 +199,7 @@ async fn a_watch_that_is_left_is_over() {
 #[tokio::test]
 async fn over_tcp_it_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = Running::start_with(Some(open(folder.path())));
+    let running = Running::start_with_store(open(folder.path()));
     let list = head(wire::LIST, 2) + "{}";
     let with_token = list.replace("host:", &format!("authorization: Bearer {TOKEN}\r\nhost:"));
     for (request, status, code) in [
