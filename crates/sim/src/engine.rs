@@ -11,11 +11,11 @@
 //! | `flow` | the life of a request |
 //! | `load` | backends are asked how much they have to do |
 //! | `control` | ticks, probes, membership, faults |
+//! | `weigher` | weights by rules of others, for comparison |
 
 use std::time::Duration;
 
-use mizan_core::PolicyKind;
-
+use crate::contender::Contender;
 use crate::random::Random;
 use crate::record::Record;
 use crate::scenario::Scenario;
@@ -30,6 +30,7 @@ mod flow;
 mod load;
 mod request;
 mod station;
+mod weigher;
 
 use arrivals::Arrivals;
 use backend::Backend;
@@ -65,22 +66,23 @@ pub(crate) struct Engine<'s> {
 }
 
 impl<'s> Engine<'s> {
-    pub(crate) fn new(scenario: &'s Scenario, seed: u64, policy: PolicyKind) -> Self {
+    pub(crate) fn new(scenario: &'s Scenario, seed: u64, contender: impl Into<Contender>) -> Self {
         let mut arrivals = Arrivals::new(scenario, seed);
         let drawn = std::iter::from_fn(move || arrivals.next());
-        Self::of(scenario, seed, policy, Box::new(drawn))
+        Self::of(scenario, seed, contender, Box::new(drawn))
     }
 
     /// The same with these arrivals, in the order of their times.
     pub(crate) fn of(
         scenario: &'s Scenario,
         seed: u64,
-        policy: PolicyKind,
+        contender: impl Into<Contender>,
         arrivals: Box<dyn Iterator<Item = Arrival> + 's>,
     ) -> Self {
         let mut chance = Random::new(seed, 4);
+        let contender = contender.into();
         let balancers: Vec<Balancer> = (0..scenario.balancers)
-            .map(|number| Balancer::new(scenario, policy, number, chance.next()))
+            .map(|number| Balancer::new(scenario, contender, number, chance.next()))
             .collect();
         let mut engine = Self {
             scenario,
@@ -138,6 +140,7 @@ impl<'s> Engine<'s> {
         for balancer in 0..self.balancers.len() as u32 {
             let at = self.chance.below(TICK);
             self.events.push(at, Event::Tick { balancer });
+            self.begin_weighing(balancer);
             for backend in 0..self.backends.len() as u32 {
                 self.begin_probing(balancer, backend, self.backends.len());
             }
@@ -176,6 +179,7 @@ impl<'s> Engine<'s> {
                 }
             }
             Event::Tick { balancer } => self.tick(balancer),
+            Event::Weigh { balancer } => self.weigh(balancer),
             Event::Members { balancer } => self.hear_members(balancer),
             Event::Probe {
                 balancer,

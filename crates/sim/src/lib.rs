@@ -12,6 +12,8 @@
 //! | `engine` | the simulation of one policy |
 //! | `record` | what is written down meanwhile |
 //! | `report` | the figures, and their writers |
+//! | `contender` | a policy, and how much the pool around it does |
+//! | `figures` | the default beside baselines, and what is asked of it |
 //! | `replay` | an access log, played again |
 //! | `law`, `random`, `histogram` | service times, entropy from the seed, quantiles |
 //!
@@ -28,7 +30,9 @@
 //! println!("{}", report.to_text());
 //! ```
 
+mod contender;
 mod engine;
+mod figures;
 mod histogram;
 mod law;
 mod random;
@@ -41,6 +45,8 @@ use std::time::Duration;
 
 use mizan_core::PolicyKind;
 
+pub use contender::{Care, Contender, WeightRule};
+pub use figures::{Bar, Judged, Judgement, judge};
 pub use law::Law;
 pub use replay::{
     BadLine, Changes, Figures, LineCounts, LogFormat, LogReader, ReplayError, ReplayReport, replay,
@@ -80,15 +86,15 @@ pub fn run(scenario: &Scenario, options: &Options) -> Report {
     let scenario = &with_time(scenario, options.seconds);
     let policies = options.policies.iter();
     let policies = policies
-        .map(|&policy| run_policy(scenario, policy, options))
+        .map(|&policy| run_one(scenario, policy.into(), options))
         .collect();
     Report::new(scenario, options.seed, policies)
 }
 
-fn run_policy(scenario: &Scenario, policy: PolicyKind, options: &Options) -> PolicyReport {
+fn run_one(scenario: &Scenario, contender: Contender, options: &Options) -> PolicyReport {
     let begin = options.stopwatch.map(|stopwatch| stopwatch());
-    let (record, pool) = engine::Engine::new(scenario, options.seed, policy).run();
-    let mut report = report::measure(scenario, policy, &record);
+    let (record, pool) = engine::Engine::new(scenario, options.seed, contender).run();
+    let mut report = report::measure(scenario, contender, &record);
     if let (Some(begin), Some(stopwatch)) = (begin, options.stopwatch) {
         let took = stopwatch().saturating_sub(begin);
         let pick = pool.time_of_pick(stopwatch);

@@ -60,6 +60,7 @@ pub(crate) struct Record {
     pub(crate) first_tries: u64,
     pub(crate) ejections: u64,
     pub(crate) false_ejections: u64,
+    pub(crate) degraded: u64,
     pub(crate) changes: u64,
     pub(crate) queue_max: usize,
     /// All arrivals, and all ends: measured or not.
@@ -95,6 +96,7 @@ impl Record {
             first_tries: 0,
             ejections: 0,
             false_ejections: 0,
+            degraded: 0,
             changes: 0,
             queue_max: 0,
             arrived: 0,
@@ -163,6 +165,10 @@ impl Record {
             self.ejections += 1;
             self.false_ejections += u64::from(!is_excused);
         }
+    }
+
+    pub(crate) fn degraded(&mut self, now: u64) {
+        self.degraded += u64::from(now >= self.warmup);
     }
 
     /// So many backends have another standing with a balancer's traffic.

@@ -87,6 +87,11 @@ pub struct PolicyReport {
     /// Length of a window in which shares are judged, seconds: at least 1 s, and long enough for 20
     /// fair picks.
     pub window_seconds: f64,
+    /// The largest share of a fair one that a backend with a steady fault has in any window within the fault that
+    /// begins a second after it or later; `None` if the scenario does not ask it.
+    pub share_at_fault: Option<f64>,
+    /// The same of windows that begin 5 s after the fault's begin or later.
+    pub share_at_fault_settled: Option<f64>,
     /// From a fault's begin until the backend that has it gets less than 15 % of a fair share for a
     /// window's length; the slowest of all.
     pub shift: Delay,
@@ -97,12 +102,17 @@ pub struct PolicyReport {
     /// Those of backends with no fault at that time, or with one that all backends had and that lost
     /// no requests.
     pub false_ejections: u64,
+    /// How often a backend became degraded, all balancers together.
+    pub degraded: u64,
     /// Changes of a pool's mind (up, down, ejected, returned, refused, panic) a minute, for each
     /// balancer.
     pub changes_per_minute: f64,
     /// How often a minute a backend's share swung from a quarter above its mean to a quarter below,
     /// or back, beyond what chance does; mean of all backends.
     pub swings_per_minute: f64,
+    /// The smallest and the largest share of picks before the first fault, of what the backend's part of all capacity
+    /// is. `None` if there were too few picks to tell.
+    pub capacity_shares: Option<(f64, f64)>,
     /// Jain's index of picks for capacity before the first fault: 1 is even. `None` if there were too
     /// few picks to tell.
     pub jain: Option<f64>,

@@ -6,6 +6,7 @@ use super::*;
 use crate::engine::Engine;
 
 mod behaviour;
+mod figures;
 mod queueing;
 mod writers;
 

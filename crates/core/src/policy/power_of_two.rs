@@ -55,9 +55,10 @@ impl Policy for PowerOfTwo {
     }
 }
 
-/// Latencies within a factor of two of each other are the same, as an average over few requests is no
-/// surer. As a logarithm.
-const ALIKE_LN: f64 = std::f64::consts::LN_2;
+/// Latencies within a factor of 1.75 of each other are the same, as an average over few requests is no
+/// surer. Clearly below 2: machines that are twice as fast as others are common, and would be now
+/// within, now beyond. As a logarithm.
+const ALIKE_LN: f64 = 0.559_615_787_935_422_7;
 /// What is known of the slower one is not older than this: it may be well again, which only a request
 /// can show.
 const KNOWN_FOR: Duration = Duration::from_secs(3);

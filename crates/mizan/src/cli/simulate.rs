@@ -1,5 +1,6 @@
 //! `mizan simulate`.
 
+mod figures;
 mod replay;
 
 use super::output::{self, Exit};
@@ -8,7 +9,7 @@ use crate::config;
 use clap::Args;
 use mizan_core::PolicyKind;
 use mizan_core::time::Instant;
-use mizan_sim::{Options, Report, Scenario, ShippedScenario, run, shipped};
+use mizan_sim::{Options, Report, Scenario, ShippedScenario, judge, run, shipped};
 use replay::Replay;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,7 @@ Examples:
   mizan simulate s01                  one of ten backends is ten times slower
   mizan simulate all --html report/   every scenario, a page with plots each
   mizan simulate mine.toml --policy power_of_two --policy least_connections
+  mizan simulate all --figures        the default beside baselines, bar by bar
   mizan simulate s04 --seed 7 --json  the same figures for a program
   mizan simulate --replay access.log  recorded traffic, played again
   mizan simulate --replay access.log --backends 5 --slow 10.0.0.1:80=3
@@ -33,7 +35,8 @@ What may stand in a scenario is in docs/scenarios.md; what a replay can tell,
 and what not, in docs/replay.md.
 
 Exit status:
-  0  played
+  0  played; with --figures: every bar is kept
+  1  with --figures: a bar is missed
   2  usage, a scenario is refused, a log has nothing to play, or the output
      cannot be written")]
 pub(super) struct Simulate {
@@ -55,12 +58,19 @@ pub(super) struct Simulate {
     /// Prints the reports as JSON: a list, one for each scenario.
     #[arg(long)]
     json: bool,
+    /// The default beside baselines, and whether it keeps what is asked of it.
+    #[arg(long, conflicts_with_all = ["policy", "seconds", "log"])]
+    figures: bool,
     #[command(flatten)]
     replay: Replay,
 }
 
 impl Simulate {
     pub(super) fn run(&self) -> Exit {
+        if self.scenarios.is_empty() && self.figures {
+            output::err("mizan: --figures judges scenarios: name some, or `all`");
+            return Exit::Usage;
+        }
         if self.scenarios.is_empty() && !self.replay.is_asked() {
             return output::out(&list(), Exit::Done);
         }
@@ -87,6 +97,9 @@ impl Simulate {
         // All are read before the first is played, which may take its time.
         let scenarios = self.scenarios.iter().map(|name| found(name));
         let scenarios: Vec<_> = scenarios.collect::<Result<Vec<_>, _>>()?.concat();
+        if self.figures {
+            return self.judge(&scenarios, &options);
+        }
         let mut reports = Vec::new();
         for scenario in &scenarios {
             let report = run(scenario, &options);
@@ -100,6 +113,23 @@ impl Simulate {
         Ok(match self.json {
             true => output::json(&reports, Exit::Done),
             false => Exit::Done,
+        })
+    }
+
+    fn judge(&self, scenarios: &[Scenario], options: &Options) -> Result<Exit, String> {
+        let mut judgements = Vec::new();
+        for scenario in scenarios {
+            let judgement = judge(scenario, options);
+            self.write_page(&judgement.report)?;
+            judgements.push(judgement);
+        }
+        let exit = match figures::all_kept(&judgements) {
+            true => Exit::Done,
+            false => Exit::Violated,
+        };
+        Ok(match self.json {
+            true => output::json(&judgements, exit),
+            false => output::out(&figures::text(&judgements), exit),
         })
     }
 

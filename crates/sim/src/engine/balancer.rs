@@ -9,10 +9,12 @@ use mizan_core::{
     NoPick, Outcome, Pick, Place, PolicyKind, Pool, PoolConfig, PrequalConfig, ProbeResult,
 };
 
+use crate::contender::{Care, Contender};
 use crate::scenario::{BackendPlan, Scenario};
 
 use super::events::Verdict;
 use super::load::Load;
+use super::weigher::Weigher;
 
 /// Backends have addresses from here on, in order, so that an address tells the number.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 0, 0, 1]);
@@ -22,6 +24,9 @@ const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 0, 0, 1]);
 pub(crate) struct Balancer {
     pool: Pool,
     config: PoolConfig,
+    care: Care,
+    /// Sets weights from outside, if somebody does.
+    pub(super) weigher: Option<Weigher>,
     /// Backends' keys, by number: made once, because probes ask for them all the time.
     keys: Vec<Arc<str>>,
     /// Whether each backend is being probed, by number.
@@ -37,11 +42,11 @@ pub(crate) struct Balancer {
 impl Balancer {
     pub(crate) fn new(
         scenario: &Scenario,
-        policy: PolicyKind,
+        contender: Contender,
         own_number: usize,
         random: u64,
     ) -> Self {
-        let mut config = config(scenario, policy);
+        let mut config = config(scenario, contender);
         if scenario.zones > 1 {
             config.spread.zone = Some(zone(own_number as u32 % scenario.zones));
         }
@@ -50,7 +55,13 @@ impl Balancer {
         let members = members
             .map(|((plan, key), number)| member(plan, key, number))
             .collect();
+        let weigher = match contender.care {
+            Care::Weights(rule) => Some(Weigher::new(rule, scenario.backends.len())),
+            _ => None,
+        };
         Self {
+            care: contender.care,
+            weigher,
             keys,
             pool: Pool::new(Instant::default(), config.clone(), members, random),
             config,
@@ -89,7 +100,13 @@ impl Balancer {
         Ok((claim, number))
     }
 
-    pub(crate) fn observe(&self, now: u64, claim: &Claim, outcome: Outcome) {
+    pub(crate) fn observe(&mut self, now: u64, claim: &Claim, outcome: Outcome) {
+        if let Some(weigher) = &mut self.weigher {
+            weigher.note(number(claim.backend()), outcome);
+        }
+        if self.care == Care::None {
+            return;
+        }
         self.pool
             .observe(Instant::from_nanos(now), 0, claim.backend(), outcome);
     }
@@ -111,6 +128,11 @@ impl Balancer {
             &self.keys[backend as usize],
             result,
         );
+    }
+
+    /// Whether the scenario's probes are sent.
+    pub(crate) fn probes(&self) -> bool {
+        self.care == Care::Full
     }
 
     pub(crate) fn goes_by_load_reports(&self) -> bool {
@@ -172,7 +194,13 @@ impl Balancer {
         let there = plans.iter().zip(&self.keys).zip(0..).zip(&members);
         let there = there
             .filter(|&(_, &is_member)| is_member)
-            .map(|(((plan, key), number), _)| member(plan, key, number))
+            .map(|(((plan, key), number), _)| {
+                let mut member = member(plan, key, number);
+                if let Some(weigher) = &self.weigher {
+                    member.weight = weigher.weight(number, plan.weight);
+                }
+                member
+            })
             .collect();
         self.members = members;
         self.pool
@@ -185,14 +213,22 @@ pub(crate) fn number_of_key(key: &str) -> Option<usize> {
     key.strip_prefix("backend-")?.parse().ok()
 }
 
-fn config(scenario: &Scenario, policy: PolicyKind) -> PoolConfig {
+fn config(scenario: &Scenario, contender: Contender) -> PoolConfig {
     let plan = &scenario.pool;
-    let preset = PoolConfig::default();
+    let mut preset = PoolConfig {
+        policy: contender.policy,
+        ..PoolConfig::default()
+    };
+    if contender.care != Care::Full {
+        preset.ejection.enabled = false;
+        preset.adaptive.enabled = false;
+        preset.panic_threshold = 0.0;
+        return preset;
+    }
     let (rise, fall) = plan.probes.map_or((preset.rise, preset.fall), |probes| {
         (probes.rise, probes.fall)
     });
     PoolConfig {
-        policy,
         panic_threshold: plan.panic_threshold,
         rise,
         fall,

@@ -1,6 +1,6 @@
 //! What is no request: ticks, probes, membership, and the faults' time line.
 
-use mizan_core::Event as News;
+use mizan_core::{AdaptiveState, Event as News};
 
 use super::balancer::number_of_key;
 use super::events::{Answer, Event, Verdict};
@@ -45,7 +45,11 @@ impl Engine<'_> {
         let Some(plan) = self.scenario.pool.probes else {
             return;
         };
-        self.balancers[balancer as usize].probing[backend as usize] = true;
+        let prober = &mut self.balancers[balancer as usize];
+        if !prober.probes() {
+            return;
+        }
+        prober.probing[backend as usize] = true;
         let interval = plan.interval.as_nanos() as u64;
         let spread = (FIRST_SPREAD_EACH * fresh as u64)
             .max(FIRST_SPREAD_MIN)
@@ -177,17 +181,24 @@ impl Engine<'_> {
     }
 
     /// Counts what a pool says of itself.
-    fn hear(&mut self, balancer: u32, news: &[News]) {
+    pub(super) fn hear(&mut self, balancer: u32, news: &[News]) {
         if news.is_empty() {
             return;
         }
         let changes = self.balancers[balancer as usize].changes(self.now);
         self.record.changed(self.now, changes);
         for event in news {
-            if let News::Ejected { backend, .. } = event {
-                let ejected = number_of_key(backend).map(|at| &self.backends[at]);
-                let is_excused = ejected.is_some_and(|one| one.is_excused(self.now));
-                self.record.ejected(self.now, is_excused);
+            match event {
+                News::Ejected { backend, .. } => {
+                    let ejected = number_of_key(backend).map(|at| &self.backends[at]);
+                    let is_excused = ejected.is_some_and(|one| one.is_excused(self.now));
+                    self.record.ejected(self.now, is_excused);
+                }
+                News::StateChanged {
+                    to: AdaptiveState::Degraded,
+                    ..
+                } => self.record.degraded(self.now),
+                _ => {}
             }
         }
     }

@@ -38,6 +38,8 @@ pub(crate) enum Event {
     Reply { id: TryId, answer: Answer },
     /// A balancer looks at what is due.
     Tick { balancer: u32 },
+    /// A rule from outside looks at a balancer's backends.
+    Weigh { balancer: u32 },
     /// A balancer hears who is a member.
     Members { balancer: u32 },
     /// A balancer probes a backend.

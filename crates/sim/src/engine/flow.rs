@@ -109,7 +109,7 @@ impl Engine<'_> {
             Answer::Failed(cause) => self.try_failed(id.slot, cause),
             Answer::Ok => {
                 let latency = Duration::from_nanos(self.now - request.started);
-                let balancer = &self.balancers[request.balancer as usize];
+                let balancer = &mut self.balancers[request.balancer as usize];
                 if let Some(claim) = request.end_try() {
                     balancer.observe(self.now, &claim, Outcome::Success { latency });
                 }
@@ -160,7 +160,7 @@ impl Engine<'_> {
 
     fn try_failed(&mut self, slot: u32, cause: Cause) {
         let request = self.requests.slot(slot);
-        let balancer = &self.balancers[request.balancer as usize];
+        let balancer = &mut self.balancers[request.balancer as usize];
         if let Some(claim) = request.end_try() {
             let latency = Duration::from_nanos(self.now - request.started);
             balancer.observe(self.now, &claim, outcome(cause, latency));

@@ -1,19 +1,27 @@
 //! From what was recorded to figures.
 
-use mizan_core::PolicyKind;
+use std::time::Duration;
 
 use super::share::Shares;
 use super::{FaultSpan, Latency, Lines, PolicyReport, Series};
+use crate::contender::Contender;
 use crate::engine::Cause;
 use crate::histogram::Histogram;
-use crate::record::{Phase, Record};
+use crate::record::{Phase, Record, SETTLE};
 use crate::scenario::Scenario;
 
 /// Backends that are drawn by themselves, and how many of those may be faulty.
 const LINES_MAX: usize = 10;
 const FAULTY_MAX: usize = 6;
+/// What fails fast has this long before its share must be lower than the others'.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
-pub(crate) fn measure(scenario: &Scenario, policy: PolicyKind, record: &Record) -> PolicyReport {
+/// Figures of one run.
+pub(crate) fn measure(
+    scenario: &Scenario,
+    contender: impl Into<Contender>,
+    record: &Record,
+) -> PolicyReport {
     let shares = Shares::new(scenario, record);
     let failed: u64 = record.failed.iter().sum();
     let requests = record.ok + failed;
@@ -22,7 +30,7 @@ pub(crate) fn measure(scenario: &Scenario, policy: PolicyKind, record: &Record) 
     let causes = Cause::NAMES.into_iter().zip(record.failed);
     let of_phase = |phase: Phase| latency(&record.by_phase[phase as usize]);
     PolicyReport {
-        policy: policy.name().to_owned(),
+        policy: contender.into().name(),
         requests,
         failed_share: ratio(failed, requests),
         failed_share_settled: (settled > 0).then(|| ratio(settled_failed, settled)),
@@ -37,10 +45,14 @@ pub(crate) fn measure(scenario: &Scenario, policy: PolicyKind, record: &Record) 
         window_seconds: shares.window_seconds(),
         shift: shares.shift(scenario),
         recovery: shares.recovery(scenario),
+        share_at_fault: shares.at_fault(scenario, AT_ONCE),
+        share_at_fault_settled: shares.at_fault(scenario, SETTLE),
         ejections: record.ejections,
         false_ejections: record.false_ejections,
+        degraded: record.degraded,
         changes_per_minute: record.changes as f64 / minutes / scenario.balancers as f64,
         swings_per_minute: shares.swings() / minutes,
+        capacity_shares: shares.of_capacity(scenario),
         jain: shares.jain(scenario),
         queue_max: record.queue_max,
         series: series(scenario, record),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Delay;
 use crate::record::Record;
-use crate::scenario::{Fault, FaultKind, Scenario};
+use crate::scenario::{BackendPlan, Fault, FaultKind, Scenario};
 
 /// A window has at least this many picks of a backend that gets a fair share.
 const WINDOW_PICKS: f64 = 20.0;
@@ -90,38 +90,42 @@ impl<'r> Shares<'r> {
 
     /// How long traffic takes to leave the backends that get a steady fault.
     pub(super) fn shift(&self, scenario: &Scenario) -> Delay {
-        let asked = |fault: &&Fault| fault.kind.is_steady() && singles_out(fault, scenario);
-        let windows = scenario
-            .faults
-            .iter()
-            .filter(asked)
-            .flat_map(Fault::windows);
-        windows
-            .map(|(backend, from, to)| {
-                self.first_window(backend, from, to, |share| share < SHIFTED)
-            })
-            .fold(Delay::NotAsked, Delay::max)
+        let is_asked = |kind: &FaultKind| kind.is_steady();
+        let delays = singled_out(scenario, is_asked).map(|(backend, from, to)| {
+            self.first_window(backend, from, to, |share| share < SHIFTED)
+        });
+        delays.fold(Delay::NotAsked, Delay::max)
     }
 
     /// How long it takes to come back after the fault.
     pub(super) fn recovery(&self, scenario: &Scenario) -> Delay {
-        let asked = |fault: &&Fault| {
+        let is_asked = |kind: &FaultKind| {
             let is_lasting = matches!(
-                fault.kind,
+                kind,
                 FaultKind::BrownOut { .. } | FaultKind::Leave { .. } | FaultKind::ColdStart(_)
             );
-            (fault.kind.is_steady() || is_lasting) && singles_out(fault, scenario)
+            kind.is_steady() || is_lasting
         };
-        let windows = scenario
-            .faults
-            .iter()
-            .filter(asked)
-            .flat_map(Fault::windows);
-        windows
-            .map(|(backend, _, to)| {
-                self.first_window(backend, to, u64::MAX, |share| share > RECOVERED)
-            })
-            .fold(Delay::NotAsked, Delay::max)
+        let delays = singled_out(scenario, is_asked).map(|(backend, _, to)| {
+            self.first_window(backend, to, u64::MAX, |share| share > RECOVERED)
+        });
+        delays.fold(Delay::NotAsked, Delay::max)
+    }
+
+    /// The largest share of a fair one that a backend with a steady fault has in a window within the fault that
+    /// begins so long after it or later.
+    pub(super) fn at_fault(&self, scenario: &Scenario, after: Duration) -> Option<f64> {
+        let bucket = self.record.bucket;
+        let faults = singled_out(scenario, FaultKind::is_steady);
+        let largest = faults.filter_map(|(backend, from, to)| {
+            let first = (from + after.as_nanos() as u64).div_ceil(bucket) as usize;
+            let end = ((to / bucket) as usize).min(self.buckets());
+            let sums = self.sums(backend);
+            let starts = first..=end.checked_sub(self.window)?;
+            let shares = starts.map(|at| self.of_fair(backend, &sums, at, at + self.window));
+            shares.max_by(f64::total_cmp)
+        });
+        largest.max_by(f64::total_cmp)
     }
 
     /// Swings of a backend's share from high to low or back; the mean of all backends.
@@ -134,24 +138,42 @@ impl<'r> Shares<'r> {
 
     /// Jain's index of picks for capacity before the first fault.
     pub(super) fn jain(&self, scenario: &Scenario) -> Option<f64> {
+        let loads = self.loads(scenario)?;
+        let sum: f64 = loads.iter().sum();
+        let squares: f64 = loads.iter().map(|load| load * load).sum();
+        Some(sum * sum / (squares * loads.len() as f64))
+    }
+
+    /// The smallest and the largest share of picks before the first fault, of what is the backend's by capacity.
+    pub(super) fn of_capacity(&self, scenario: &Scenario) -> Option<(f64, f64)> {
+        let loads = self.loads(scenario)?;
+        let (least, most) = loads
+            .iter()
+            .fold((f64::MAX, 0.0f64), |(least, most), &load| {
+                (least.min(load), most.max(load))
+            });
+        Some((least, most))
+    }
+
+    /// Picks of each backend before the first fault, of what is its by capacity; `None` of too few.
+    fn loads(&self, scenario: &Scenario) -> Option<Vec<f64>> {
         let until = self
             .record
             .trouble
             .map_or(self.record.end, |(from, _)| from);
         let last = ((until / self.record.bucket) as usize).min(self.buckets());
         let last = last.max(self.first);
-        let total = self.totals[last] - self.totals[self.first.min(last)];
-        if (total as f64) < JAIN_PICKS * self.fair.len() as f64 {
+        let total = (self.totals[last] - self.totals[self.first.min(last)]) as f64;
+        if total < JAIN_PICKS * self.fair.len() as f64 {
             return None;
         }
-        let (mut sum, mut squares) = (0.0, 0.0);
-        for (backend, plan) in scenario.backends.iter().enumerate() {
+        let power: f64 = scenario.backends.iter().map(BackendPlan::power).sum();
+        let plans = scenario.backends.iter().enumerate();
+        let loads = plans.map(|(backend, plan)| {
             let sums = self.sums(backend);
-            let load = (sums[last] - sums[self.first]) as f64 / plan.power();
-            sum += load;
-            squares += load * load;
-        }
-        Some(sum * sum / (squares * self.fair.len() as f64))
+            (sums[last] - sums[self.first]) as f64 / (total * plan.power() / power)
+        });
+        Some(loads.collect())
     }
 
     fn buckets(&self) -> usize {
@@ -226,9 +248,16 @@ impl<'r> Shares<'r> {
     }
 }
 
-/// Whether there are backends without the fault that traffic could go to.
-fn singles_out(fault: &Fault, scenario: &Scenario) -> bool {
-    fault.backends.len() < scenario.backends.len() || !fault.step.is_zero()
+/// Backends with faults of a kind, begin and end of each, where there are others that traffic could go to.
+fn singled_out(
+    scenario: &Scenario,
+    is_asked: impl Fn(&FaultKind) -> bool,
+) -> impl Iterator<Item = (usize, u64, u64)> {
+    let all = scenario.backends.len();
+    let faults = scenario.faults.iter().filter(move |fault| {
+        is_asked(&fault.kind) && (fault.backends.len() < all || !fault.step.is_zero())
+    });
+    faults.flat_map(Fault::windows)
 }
 
 #[cfg(test)]

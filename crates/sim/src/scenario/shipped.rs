@@ -38,7 +38,7 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: [ShippedScenario; 24] = [
+const SHIPPED: [ShippedScenario; 26] = [
     shipped!("s01-one-slow"),
     shipped!("s02-gc-pauses"),
     shipped!("s03-antagonist"),
@@ -50,6 +50,7 @@ const SHIPPED: [ShippedScenario; 24] = [
     shipped!("s08-all-slow"),
     shipped!("s09-flapping"),
     shipped!("s10-unequal"),
+    shipped!("s10-unequal-busy"),
     shipped!("s11-recovery"),
     shipped!("s12-low-traffic"),
     shipped!("s13-flash-crowd"),
@@ -63,4 +64,5 @@ const SHIPPED: [ShippedScenario; 24] = [
     shipped!("s21-ten-thousand"),
     shipped!("s22-backup"),
     shipped!("s23-zone-loss"),
+    shipped!("s24-black-hole-of-five"),
 ];

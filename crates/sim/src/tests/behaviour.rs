@@ -151,23 +151,19 @@ fn even_policies_are_even() {
 
 #[test]
 fn with_prequal_backends_that_lose_speed_to_others_get_less_and_many_balancers_do_not_herd() {
-    let wanted = [PolicyKind::PowerOfTwo, PolicyKind::Prequal];
     for (name, at_most) in [
         ("s03", 1.0),
         ("s10", 0.9),
         ("s07-herd", 1.05),
         ("s07-herd-of-one", 1.05),
     ] {
-        let report = run(&light(name, 1_600.0), &options(1, 30, &wanted));
-        let p99 = |policy: &str| {
-            let latency = report
-                .policy(policy)
-                .and_then(|policy| policy.latency.as_ref());
-            latency.expect("some succeeded").p99_ms
-        };
-        let (two, prequal) = (p99("power_of_two"), p99("prequal"));
+        let scenario = with_time(&light(name, 1_600.0), Some(30));
+        let options = options(1, 30, &[]);
+        let two = run_one(&scenario, Contender::TWO_CHOICES, &options);
+        let policy = run_one(&scenario, PolicyKind::Prequal.into(), &options);
+        let p99 = |one: &PolicyReport| one.latency.expect("some succeeded").p99_ms;
+        let (two, prequal) = (p99(&two), p99(&policy));
         assert!(prequal < two * at_most, "{name}: {prequal} of {two}");
-        let policy = report.policy("prequal").expect("it was run");
         assert_eq!(policy.failed_share, 0.0, "{name}");
         assert!(policy.swings_per_minute < 2.0, "{name}");
     }

@@ -1,0 +1,105 @@
+//! What is asked of the default, on smaller scenarios than `mizan simulate --figures` judges; and that each bar shows
+//! when what it guards is switched off.
+
+use super::*;
+use crate::figures::judge_of;
+
+fn judged(name: &str, per_second: f64, seconds: u64, seed: u64) -> Judgement {
+    judge(&light(name, per_second), &options(seed, seconds, &[]))
+}
+
+fn all_are_kept(judgement: &Judgement) {
+    let missed = judgement.judged.iter().filter(|one| !one.is_kept());
+    let missed: Vec<String> = missed.map(Judged::to_string).collect();
+    let seed = judgement.report.seed;
+    assert!(
+        missed.is_empty(),
+        "seed {seed}:\n{}\n{}",
+        missed.join("\n"),
+        judgement.report.to_text()
+    );
+    assert!(judgement.judged.len() >= 2);
+}
+
+#[test]
+fn a_slow_backend_costs_little_and_no_more_than_with_peak_ewma() {
+    for seed in [1, 2] {
+        all_are_kept(&judged("s01", 1_000.0, 40, seed));
+    }
+}
+
+#[test]
+fn a_black_hole_loses_its_share_with_every_policy() {
+    for name in ["s04", "s24"] {
+        all_are_kept(&judged(name, 500.0, 40, 1));
+    }
+}
+
+#[test]
+fn many_balancers_do_as_well_as_one_and_are_even() {
+    for name in ["s07-herd", "s07-herd-of-one"] {
+        all_are_kept(&judged(name, 3_200.0, 15, 1));
+    }
+}
+
+#[test]
+fn when_all_get_slow_nobody_is_ejected_or_degraded() {
+    for seed in [1, 2] {
+        all_are_kept(&judged("s08", 600.0, 45, seed));
+    }
+}
+
+#[test]
+fn what_flaps_changes_its_state_twice_a_minute_at_most() {
+    all_are_kept(&judged("s09", 200.0, 330, 1));
+}
+
+#[test]
+fn each_gets_what_it_can_serve() {
+    for seed in [1, 2] {
+        all_are_kept(&judged("s10-unequal-busy", 3_570.0, 25, seed));
+    }
+}
+
+#[test]
+fn with_five_requests_a_second_a_backend_is_back_within_35_s() {
+    for seed in [1, 2, 3] {
+        let scenario = light("s12", 5.0);
+        all_are_kept(&judge(&scenario, &options(seed, 600, &[])));
+    }
+}
+
+/// Plain two choices in place of the default: the very bars that the default keeps are missed.
+#[test]
+fn each_bar_is_missed_without_what_it_guards() {
+    let missed = |name: &str, per_second, seconds, contender: Contender| {
+        let scenario = light(name, per_second);
+        let judgement = judge_of(&scenario, contender, &options(1, seconds, &[]));
+        let missed = judgement.judged.iter().filter(|one| !one.is_kept());
+        missed.map(|one| one.what.clone()).collect::<Vec<_>>()
+    };
+    let plain = |policy| Contender {
+        policy,
+        care: Care::None,
+    };
+    let two = plain(PolicyKind::PowerOfTwo);
+    for (name, per_second, seconds, contender, what) in [
+        ("s01", 1_000.0, 40, two, "of that without a fault"),
+        ("s01", 1_000.0, 40, two, "of plain peak_ewma's"),
+        ("s04", 500.0, 40, two, "later than 5 s"),
+        ("s24", 500.0, 40, two, "later than 1 s"),
+        ("s24", 500.0, 40, two, "later than 5 s after"),
+        ("s10-unequal-busy", 3_570.0, 25, two, "the smallest share"),
+        (
+            "s07-herd",
+            3_200.0,
+            15,
+            plain(PolicyKind::Random),
+            "p99, of plain two choices'",
+        ),
+    ] {
+        let missed = missed(name, per_second, seconds, contender);
+        let found = missed.iter().any(|one| one.contains(what));
+        assert!(found, "{name}: {what} is not in {missed:?}");
+    }
+}
