@@ -77,11 +77,17 @@ impl fmt::Display for Judged {
 ///
 /// The policies and the stopwatch of `options` are not used.
 pub fn judge(scenario: &Scenario, options: &Options) -> Judgement {
-    judge_of(scenario, PolicyKind::default().into(), options)
+    let default = PolicyKind::default().into();
+    judge_of(scenario, default, &Contender::BASELINES, options)
 }
 
-/// The same of somebody else in the default's place.
-pub(crate) fn judge_of(scenario: &Scenario, judged: Contender, options: &Options) -> Judgement {
+/// The same of somebody else in the default's place, beside some of the baselines.
+pub(crate) fn judge_of(
+    scenario: &Scenario,
+    judged: Contender,
+    baselines: &[Contender],
+    options: &Options,
+) -> Judgement {
     let scenario = &with_time(scenario, options.seconds);
     let options = &Options {
         stopwatch: None,
@@ -93,7 +99,7 @@ pub(crate) fn judge_of(scenario: &Scenario, judged: Contender, options: &Options
         .filter(|&policy| is_for_every_policy && policy != PolicyKind::default());
     let contenders = std::iter::once(judged)
         .chain(others.map(Contender::from))
-        .chain(Contender::BASELINES);
+        .chain(baselines.iter().copied());
     let rows = contenders.map(|contender| run_one(scenario, contender, options));
     let report = Report::new(scenario, options.seed, rows.collect());
     let bench = Bench {

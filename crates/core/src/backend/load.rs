@@ -13,6 +13,9 @@ use crate::time::Instant;
 /// The latency estimate forgets with this time constant, seconds.
 pub(crate) const LATENCY_TAU: f64 = 10.0;
 
+/// After this many time constants an average is of all times, to within a thousandth.
+const KNOWN_MAX: f64 = 7.0;
+
 /// The failure penalty decays with this time constant, seconds.
 const PENALTY_TAU: f64 = 2.0;
 
@@ -62,11 +65,14 @@ impl Decaying {
 }
 
 /// Exponentially weighted moving average of latency. A sample's weight is what has passed since the
-/// one before (`1 - e^(-dt/τ)`), so it does not matter how many come; without samples it fades
-/// towards zero, so that an idle backend is tried again.
+/// one before (`1 - e^(-dt/τ)`) of what has passed since the first (`1 - e^(-t/τ)`), so it does not
+/// matter how many come, and the first ones share alike instead of the very first ruling for τ;
+/// without samples it fades towards zero, so that an idle backend is tried again.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
     level: Decaying,
+    /// When the first sample's request began, nanoseconds; 0 before it.
+    began_at: AtomicU64,
     /// Nanoseconds.
     sampled_at: AtomicU64,
 }
@@ -76,6 +82,7 @@ impl Latency {
     pub(crate) fn copy(&self) -> Self {
         Self {
             level: self.level.copy(),
+            began_at: AtomicU64::new(self.began_at.load(Ordering::SeqCst)),
             sampled_at: AtomicU64::new(self.sampled_at.load(Ordering::SeqCst)),
         }
     }
@@ -104,14 +111,31 @@ impl Latency {
         let since = self.elapsed(now);
         let seconds = latency.as_secs_f64().clamp(SAMPLE_MIN, SAMPLE_MAX);
         let keep = (-since / LATENCY_TAU).exp();
+        let weight = (1.0 - keep) / self.known_share(now);
         let shift = now.as_secs_f64() / LATENCY_TAU;
-        self.level.update(|level| {
+        let before = self.level.update(|level| {
             if level == f64::NEG_INFINITY {
                 return seconds.ln() + shift;
             }
+            // What it fades by is what the sample weighs in the long run, so nothing is taken off twice.
+            let kept = (1.0 - weight) / keep.max(f64::MIN_POSITIVE);
             let projected = (level - shift).exp();
-            seconds.mul_add(1.0 - keep, projected).ln() + shift
+            seconds.mul_add(weight, projected * kept).ln() + shift
         });
+        if before == f64::NEG_INFINITY {
+            let began = now.as_nanos().saturating_sub((seconds * 1e9) as u64);
+            self.began_at.store(began.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// How much of an average over all times the samples so far are, above 0 and at most 1.
+    fn known_share(&self, now: Instant) -> f64 {
+        let began = self.began_at.load(Ordering::Relaxed);
+        let known = (now - Instant::from_nanos(began)).as_secs_f64() / LATENCY_TAU;
+        if began == 0 || known > KNOWN_MAX {
+            return 1.0;
+        }
+        1.0 - (-known).exp()
     }
 
     /// A request failed after `latency`: it never counts as fast.

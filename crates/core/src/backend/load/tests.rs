@@ -18,18 +18,17 @@ fn close(a: Duration, b: Duration) -> bool {
 fn latency_follows_time_and_not_the_number_of_samples() {
     // Two backends change from 10 ms to 100 ms; one is asked ten times as often.
     let (often, seldom) = (Latency::default(), Latency::default());
-    often.sample(at_ms(0), ms(10));
-    seldom.sample(at_ms(0), ms(10));
-    for tenth in 1..=100 {
-        often.sample(at_ms(tenth * 100), ms(100));
+    // Both are well known at first.
+    let change = 1_000;
+    for tenth in 0..=change + 100 {
+        let took = if tenth <= change { ms(10) } else { ms(100) };
+        often.sample(at_ms(tenth * 100), took);
         if tenth % 10 == 0 {
-            seldom.sample(at_ms(tenth * 100), ms(100));
+            seldom.sample(at_ms(tenth * 100), took);
         }
     }
-    let (a, b) = (
-        often.at(at_ms(10_000)).unwrap(),
-        seldom.at(at_ms(10_000)).unwrap(),
-    );
+    let after = at_ms((change + 100) * 100);
+    let (a, b) = (often.at(after).unwrap(), seldom.at(after).unwrap());
     assert!(close(a, b), "{a:?} and {b:?}");
     // After one time constant: 1 - 1/e of the way.
     let expected = 0.010 + 0.090 * (1.0 - (-1.0_f64).exp());
@@ -131,4 +130,24 @@ proptest! {
         latency.sample(now, ms(sample));
         prop_assert!(close(latency.at(now).unwrap(), ms(sample)));
     }
+}
+
+#[test]
+fn the_very_first_sample_does_not_rule() {
+    let latency = Latency::default();
+    latency.sample(at_ms(1_000), ms(100));
+    for n in 1..=9 {
+        latency.sample(at_ms(1_000 + n * 100), ms(10));
+    }
+    // A tenth of a second of 100 ms, and nine of 10 ms.
+    let known = latency.at(at_ms(1_900)).unwrap();
+    assert!((ms(15)..ms(22)).contains(&known), "{known:?}");
+}
+
+#[test]
+fn after_a_very_long_silence_only_the_next_sample_counts() {
+    let latency = Latency::default();
+    latency.sample(at_ms(1_000), ms(100));
+    latency.sample(at_ms(100_000_000), ms(10));
+    assert_eq!(latency.at(at_ms(100_000_000)).unwrap().as_millis(), 10);
 }
