@@ -19,7 +19,7 @@
 //!   load looks like that.
 //!
 //! Without probes nobody proves that, and the second of these ends as soon as the backend is seen to refuse: then its
-//! [refusal] goes on, which tries it with single requests from a second on.
+//! refusal goes on, which tries it with single requests from a second on.
 //!
 //! Only the first ejection in a row: a process that dies again and again passes its probes each time
 //! in between.
