@@ -160,7 +160,9 @@ pub(super) struct Line {
 }
 
 /// The half that moves bytes; `None` once it has ended.
-struct Driven(Option<Pin<Box<Connection<TokioIo<Noted>, Full<Bytes>>>>>);
+struct Driven(Option<Pin<Box<Moving>>>);
+
+type Moving = Connection<TokioIo<Noted>, Full<Bytes>>;
 
 /// A stream that notes when bytes leave. hyper says only whether it had begun to write, but what was closed while it was
 /// idle is often noticed by writing, and takes nothing any more.

@@ -504,7 +504,6 @@ mod found {
         }))
     }
 
-    #[expect(clippy::type_complexity, reason = "it is the field's")]
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<(Bytes, Option<crate::Entry>)>, D::Error> {

@@ -243,7 +243,7 @@ async fn another_users_socket_is_denied_by_name() {
     if rustix::process::geteuid().is_root() {
         return;
     }
-    let none = std::fs::Permissions::from_mode(0);
+    let none = std::fs::Permissions::from_mode(0o0);
     std::fs::set_permissions(&served.socket, none).expect("it is ours");
     let refused = Remote::new(&served.socket).identity().await;
     assert!(

@@ -42,11 +42,9 @@ async fn asked(socket: &Path, path: &str, body: &str) -> String {
     answer(socket, (head(path, body.len()) + body).as_bytes()).await
 }
 
-#[tokio::test]
-async fn nonsense_is_refused_by_name_and_harms_nobody() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let served = Served::start(open(folder.path()));
-    let socket = &served.socket;
+/// Paths with bodies, and the status and the code that each is refused with.
+fn nonsense() -> Vec<(&'static str, String, u16, &'static str)> {
+    let text = str::to_owned;
     let put_as = |key: &str, lease: &str| {
         format!(r#"{{"operations":[{{"put":{{"key":"{key}","value":"","lease":{lease}}}}}]}}"#)
     };
@@ -55,7 +53,7 @@ async fn nonsense_is_refused_by_name_and_harms_nobody() {
         r#"{{"operations":[{}]}}"#,
         vec![r#"{"delete":{"key":"YQ=="}}"#; 200].join(",")
     );
-    for (path, body, status, code) in [
+    vec![
         (wire::COMMIT, "{".to_owned(), 400, "bad_body"),
         (wire::COMMIT, "\u{0}\u{7f}".to_owned(), 400, "bad_body"),
         (wire::COMMIT, deep, 400, "bad_body"),
@@ -65,62 +63,65 @@ async fn nonsense_is_refused_by_name_and_harms_nobody() {
         (wire::COMMIT, put_as("YQ==", "-1"), 404, "no_lease"),
         (wire::COMMIT, put_as("YQ==", "0"), 404, "no_lease"),
         (wire::COMMIT, many, 413, "too_large"),
+        (wire::COMPACT, text(r#"{"revision":-1}"#), 400, "bad_body"),
         (
             wire::COMPACT,
-            r#"{"revision":-1}"#.to_owned(),
-            400,
-            "bad_body",
-        ),
-        (
-            wire::COMPACT,
-            r#"{"revision":18446744073709551615}"#.to_owned(),
+            text(r#"{"revision":18446744073709551615}"#),
             404,
             "future",
         ),
         (
             wire::COMPACT,
-            r#"{"revision":1,"x":1}"#.to_owned(),
+            text(r#"{"revision":1,"x":1}"#),
             400,
             "bad_body",
         ),
         (
             wire::LIST,
-            r#"{"range":{"prefix":""},"at":99}"#.to_owned(),
+            text(r#"{"range":{"prefix":""},"at":99}"#),
             404,
             "future",
         ),
         (
             wire::LIST,
-            r#"{"range":{"suffix":""}}"#.to_owned(),
+            text(r#"{"range":{"suffix":""}}"#),
             400,
             "bad_body",
         ),
         (
             wire::GRANT,
-            r#"{"life":{"secs":0,"nanos":0}}"#.to_owned(),
+            text(r#"{"life":{"secs":0,"nanos":0}}"#),
             422,
             "invalid",
         ),
         (
             wire::GRANT,
-            r#"{"life":{"secs":18446744073709551615,"nanos":4294967295}}"#.to_owned(),
+            text(r#"{"life":{"secs":18446744073709551615,"nanos":4294967295}}"#),
             400,
             "bad_body",
         ),
         (
             wire::REVOKE,
-            r#"{"id":-9223372036854775808}"#.to_owned(),
+            text(r#"{"id":-9223372036854775808}"#),
             404,
             "no_lease",
         ),
         (
             wire::WATCH,
-            r#"{"range":{"prefix":""},"from":-1}"#.to_owned(),
+            text(r#"{"range":{"prefix":""},"from":-1}"#),
             400,
             "bad_body",
         ),
         ("/v1/store/drop", "{}".to_owned(), 404, "not_found"),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_by_name_and_harms_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = Served::start(open(folder.path()));
+    let socket = &served.socket;
+    for (path, body, status, code) in nonsense() {
         let text = asked(socket, path, &body).await;
         let begin = format!("HTTP/1.1 {status} ");
         let code = format!(r#""code":"{code}""#);
