@@ -35,8 +35,8 @@ pub(crate) struct Balancer {
     pub(crate) members: Vec<bool>,
     /// Those that were asked for their load, by number.
     asked: BTreeMap<u32, Arc<Backend>>,
-    /// How backends stood, by id: used or not, degraded or not.
-    standings: BTreeMap<u64, (bool, bool)>,
+    /// How backends stood, by id: `None` unused, else whether degraded.
+    standings: BTreeMap<u64, Option<bool>>,
 }
 
 impl Balancer {
@@ -171,13 +171,14 @@ impl Balancer {
         }
     }
 
-    /// How many backends have another standing with traffic than at the last call: used or not, degraded
-    /// or not. What else goes on in a pool's mind is nobody's business.
+    /// How many backends have another standing with traffic than at the last call: unused, used, or used and
+    /// degraded. What else goes on in a pool's mind is nobody's business.
     pub(crate) fn changes(&mut self, now: u64) -> u64 {
         let status = self.pool.status(Instant::from_nanos(now));
         let mut count = 0;
         for backend in &status.backends {
-            let standing = (backend.usable, backend.state == AdaptiveState::Degraded);
+            let is_degraded = backend.state == AdaptiveState::Degraded;
+            let standing = backend.usable.then_some(is_degraded);
             let before = self.standings.insert(backend.id, standing);
             count += u64::from(before.is_some_and(|before| before != standing));
         }

@@ -75,8 +75,9 @@ fn what_flaps_changes_its_state_twice_a_minute_at_most() {
 
 #[test]
 fn each_gets_what_it_can_serve() {
+    // In full: with fewer slots latencies differ by more than the speeds do.
     for seed in [1, 2] {
-        all_are_kept(&judged("s10-unequal-busy", 3_570.0, 25, seed));
+        all_are_kept(&judged("s10-unequal-busy", 14_280.0, 12, seed));
     }
 }
 
