@@ -10,6 +10,9 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 
+/// What only a change that is not told waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 struct Place {
     running: Running,
     editor: Arc<Editor>,
@@ -58,11 +61,9 @@ impl Place {
 async fn event(lines: &mut Lines<BufReader<UnixStream>>) -> (Value, Option<u64>) {
     let (mut data, mut id) = (Value::Null, None);
     loop {
-        let line = lines
-            .next_line()
-            .await
-            .expect("it goes on")
-            .expect("a line");
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = line.expect("it was told").expect("it goes on");
+        let line = line.expect("a line");
         if let Some(text) = line.strip_prefix("data: ") {
             data = serde_json::from_str(text).expect("JSON");
         }
