@@ -430,6 +430,48 @@ fn a_default_socket_that_is_not_there_says_how_to_name_another() {
 }
 
 #[test]
+fn the_default_is_judged_beside_baselines_and_a_missed_bar_is_exit_1() {
+    let kept = mizan(&["simulate", "s12", "--figures"]);
+    assert_eq!(kept.status.code(), Some(0), "{}{}", out(&kept), err(&kept));
+    let text = out(&kept);
+    assert!(text.contains("plain power_of_two") && text.contains("D2 relative"));
+    assert!(text.contains("3 kept, 0 missed"), "{text}");
+
+    // By its name nobody may be degraded in it, and one of its backends is slow.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mine = folder.path().join("s08-mine.toml");
+    let scenario = r#"
+about = "One is slow."
+time = "30s"
+service = { law = "lognormal", mean = "10ms", sigma = 0.5 }
+backends = [{ count = 5 }]
+arrivals = { load = 0.4 }
+faults = [{ kind = "slow", backends = [0], from = "10s", factor = 10 }]
+"#;
+    std::fs::write(&mine, scenario).expect("written");
+    let mine = mine.display().to_string();
+    let missed = mizan(&["simulate", &mine, "--figures", "--json"]);
+    assert_eq!(missed.status.code(), Some(1), "{}", err(&missed));
+    let judgements: serde_json::Value = serde_json::from_str(&out(&missed)).expect("JSON");
+    let judged = &judgements[0]["judged"][1];
+    assert_eq!(judged["what"], "times degraded");
+    assert_eq!(judged["bar"]["at_most"], 0.0);
+    assert!(judged["value"].as_f64() >= Some(1.0), "{judged}");
+
+    for (arguments, told) in [
+        (vec!["simulate", "--figures"], "name some, or `all`"),
+        (
+            vec!["simulate", "s12", "--figures", "--seconds", "9"],
+            "cannot be used with",
+        ),
+    ] {
+        let refused = mizan(&arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(err(&refused).contains(told), "{}", err(&refused));
+    }
+}
+
+#[test]
 fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() {
     let list = mizan(&["simulate"]);
     assert!(out(&list).contains("s01-one-slow") && list.status.code() == Some(0));

@@ -28,7 +28,7 @@ pub(crate) fn measure(
     let minutes = (record.end - record.warmup) as f64 / 60e9;
     let (settled, settled_failed) = record.settled;
     let causes = Cause::NAMES.into_iter().zip(record.failed);
-    let of_phase = |phase: Phase| latency(&record.by_phase[phase as usize]);
+    let of_phase = |phase: Phase| Latency::of(&record.by_phase[phase as usize]);
     PolicyReport {
         policy: contender.into().name(),
         requests,
@@ -36,7 +36,7 @@ pub(crate) fn measure(
         failed_share_settled: (settled > 0).then(|| ratio(settled_failed, settled)),
         causes: causes.filter(|&(_, count)| count > 0).collect(),
         tries_per_request: ratio(record.tries, record.first_tries),
-        latency: latency(&record.latency),
+        latency: Latency::of(&record.latency),
         latency_before: of_phase(Phase::Before),
         latency_during: of_phase(Phase::During),
         latency_after: of_phase(Phase::After),
@@ -80,17 +80,20 @@ pub(super) fn fault_spans(scenario: &Scenario) -> Vec<FaultSpan> {
     spans.collect()
 }
 
-fn latency(histogram: &Histogram) -> Option<Latency> {
-    let quantile = |q| histogram.quantile(q).map(millis);
-    Some(Latency {
-        count: histogram.count(),
-        mean_ms: histogram.mean()? * 1e-6,
-        p50_ms: quantile(0.5)?,
-        p95_ms: quantile(0.95)?,
-        p99_ms: quantile(0.99)?,
-        p999_ms: quantile(0.999)?,
-        max_ms: millis(histogram.max()),
-    })
+impl Latency {
+    /// Of a histogram of nanoseconds; `None` of none.
+    pub(crate) fn of(histogram: &Histogram) -> Option<Self> {
+        let quantile = |q| histogram.quantile(q).map(millis);
+        Some(Self {
+            count: histogram.count(),
+            mean_ms: histogram.mean()? * 1e-6,
+            p50_ms: quantile(0.5)?,
+            p95_ms: quantile(0.95)?,
+            p99_ms: quantile(0.99)?,
+            p999_ms: quantile(0.999)?,
+            max_ms: millis(histogram.max()),
+        })
+    }
 }
 
 fn series(scenario: &Scenario, record: &Record) -> Series {
