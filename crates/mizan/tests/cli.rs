@@ -509,7 +509,7 @@ fn a_scenario_is_played_the_same_each_time_and_what_is_wrong_with_one_is_told() 
         (vec!["simulate", "s01", "--seconds", "0"], "0"),
         (
             vec!["simulate", "s"],
-            "`s` is the beginning of 24 scenarios: s01-one-slow, ",
+            "`s` is the beginning of 26 scenarios: s01-one-slow, ",
         ),
         (
             vec!["simulate", "s07"],

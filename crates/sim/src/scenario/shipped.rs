@@ -64,5 +64,5 @@ const SHIPPED: [ShippedScenario; 26] = [
     shipped!("s21-ten-thousand"),
     shipped!("s22-backup"),
     shipped!("s23-zone-loss"),
-    shipped!("s24-black-hole-of-five"),
+    shipped!("s24-fast-failure"),
 ];
