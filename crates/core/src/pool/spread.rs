@@ -130,11 +130,15 @@ impl Control {
         Some(self.entries.iter().map(member).collect())
     }
 
-    /// Which of `members` may be picked in `mode`.
+    /// Which of `members` may be picked in `mode`, and how much of its weight each gets.
     fn open(&self, members: &mut [Candidate], mode: Mode) {
         let reasons = mode.mask().without(Gate::KEPT_BACK);
         for (member, entry) in members.iter_mut().zip(&self.entries) {
-            let gate = entry.backend.live().gate.load();
+            let live = entry.backend.live();
+            let gate = live.gate.load();
+            // What was looked at before the weights were set is older than they are.
+            member.level = f64::from(live.level()) / f64::from(LEVELS);
+            member.is_new = entry.adaptive.is_new();
             member.is_open = !gate.has(reasons);
             member.is_on_trial = gate.has(Gate::TRIAL) && !gate.has(reasons);
         }
