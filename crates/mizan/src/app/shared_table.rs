@@ -145,6 +145,12 @@ impl SharedTable {
     /// Waits until the table is known. What the last run left is known at once, but a store that is at hand knows better.
     pub(super) async fn first(&mut self) {
         let is_restored = self.is_known();
+        if is_restored {
+            // What the store says now is judged beside it, as it would be if the process had gone on: a store that was lost
+            // and set up anew while nobody ran is no reason to serve nothing.
+            let (table, _) = self.input(false).judge();
+            self.in_force.table = Some(table);
+        }
         let heard = async {
             loop {
                 let known = self.following.known();

@@ -2,6 +2,7 @@
 
 use super::client::ClientError;
 use crate::telemetry::chain;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -43,11 +44,31 @@ pub(super) fn finish(result: Result<Exit, ClientError>) -> ExitCode {
 /// Text to standard output, and the exit status that then holds: `exit`, or [`Exit::Usage`] if it could not
 /// be written. A script that reads half a table must not take it for a whole one.
 pub(super) fn out(text: &str, exit: Exit) -> Exit {
+    print(&plain(text), exit)
+}
+
+fn print(text: &str, exit: Exit) -> Exit {
     let mut stdout = io::stdout().lock();
     written(
         writeln!(stdout, "{text}").and_then(|()| stdout.flush()),
         exit,
     )
+}
+
+/// Without what a terminal would obey: names and reasons may come from whoever can write to the store, or from a log.
+fn plain(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        match is_obeyed(letter) {
+            true => escaped.extend(letter.escape_default()),
+            false => escaped.push(letter),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// What became of writing. A reader that has gone away (`| head`) has what it wanted.
@@ -63,13 +84,13 @@ pub(super) fn written(result: io::Result<()>, exit: Exit) -> Exit {
 
 /// A line to standard error. There is nobody to tell if that fails.
 pub(super) fn err(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", plain(text));
 }
 
 /// JSON for programs, as [`out`].
 pub(super) fn json(value: &impl serde::Serialize, exit: Exit) -> Exit {
     match serde_json::to_string_pretty(value) {
-        Ok(text) => out(&text, exit),
+        Ok(text) => print(&text, exit),
         Err(error) => {
             err(&format!("mizan: {error}"));
             Exit::Usage
@@ -113,5 +134,18 @@ pub(super) fn state_word<'s>(state: &'s str, traffic: &'s str) -> &'s str {
     match (state, traffic) {
         ("usable", "degraded") => "degraded",
         _ => state,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn a_name_from_elsewhere_steers_no_terminal() {
+        let said = plain("REJECTED pools/kr/\u{1b}[31mEVIL\r\u{9b}2J:\n\tbad — ünicode");
+        let shown = "REJECTED pools/kr/\\u{1b}[31mEVIL\\r\\u{9b}2J:\n\tbad — ünicode";
+        assert_eq!(said, shown);
+        assert!(matches!(plain("as it is\n"), std::borrow::Cow::Borrowed(_)));
     }
 }

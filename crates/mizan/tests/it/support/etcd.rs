@@ -52,6 +52,12 @@ impl Etcd {
         self.wait();
     }
 
+    /// Starts another one at the same address, with nothing in it.
+    pub(crate) fn start_anew(&mut self) {
+        self.folder = tempfile::tempdir().expect("a temporary folder");
+        self.start_again();
+    }
+
     fn wait(&self) {
         eventually(PATIENCE, "etcd listens", || {
             TcpStream::connect(self.client).is_ok()
