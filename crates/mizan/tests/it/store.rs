@@ -217,6 +217,7 @@ fn the_table_outlives_kill_9() {
 /// Of a boost nothing is left within a second of its end.
 #[test]
 fn a_boost_ends_by_itself_and_says_what_it_does() {
+    let _alone = alone();
     let (one, two) = (Backend::healthy("one"), Backend::healthy("two"));
     let mizan = embedded();
     add_pool(&mizan, "one", one.address());
