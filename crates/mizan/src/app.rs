@@ -134,7 +134,7 @@ fn read(
     let wall = clock::wall();
     let merged = config::compile_with(
         &files,
-        (&table, wall.as_millis() as u64),
+        (&table, wall.as_millis() as u64, input.waits()),
         (previous, input.last()),
         &resolve,
         (clock::now(), clock::random()),
@@ -151,6 +151,7 @@ fn read(
                 table: Some(table),
                 objects: merged.in_force,
                 rejected: merged.rejected,
+                waiting: merged.waiting,
                 held_back,
                 applied: wall,
             })),

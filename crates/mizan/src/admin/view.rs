@@ -100,6 +100,8 @@ pub struct StoreView {
     pub objects: usize,
     /// Objects that are not in force as they stand in the store.
     pub rejected: Vec<RejectedView>,
+    /// Objects that wait until a new pool that they name has a backend that passed a probe.
+    pub waiting: Vec<RejectedView>,
     /// What this node has in force.
     pub node: Account,
     /// What all nodes have in force, this one among them, by their names.

@@ -207,6 +207,7 @@ impl From<Told> for StoreView {
             divergences: told.divergences,
             objects: told.objects,
             rejected: told.rejected.into_iter().map(Into::into).collect(),
+            waiting: told.waiting.into_iter().map(Into::into).collect(),
             node: told.account,
             nodes: Vec::new(),
             nodes_unknown: String::new(),

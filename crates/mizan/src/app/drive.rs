@@ -74,7 +74,8 @@ pub(super) async fn drive(
                 if files.changed(now, parts).await {
                     reloads.ask(parts, Wish::FILES, None);
                 }
-                if parts.shared.as_ref().is_some_and(SharedTable::is_due) {
+                let snapshot = parts.current.load();
+                if parts.shared.as_ref().is_some_and(|it| it.is_due(&snapshot)) {
                     reloads.ask(parts, Wish::TABLE, None);
                 }
                 reloads.give_up(now, parts).await;

@@ -8,7 +8,7 @@ use crate::control::last_good::{LastGood, Restored};
 use crate::control::nodes::{self, Account};
 use crate::control::table::{Following, HeldBack, Known, judge};
 use crate::control::{self, Layout};
-use crate::snapshot::{Settings, StoreSettings};
+use crate::snapshot::{Settings, Snapshot, StoreSettings};
 use mizan_routing::table::Rejected;
 use mizan_routing::{Document, Object, Table};
 use mizan_store::Store;
@@ -57,6 +57,8 @@ pub(super) struct TableInForce {
     pub(super) table: Option<Arc<Table>>,
     pub(super) objects: InForce,
     pub(super) rejected: Vec<Rejected>,
+    /// What waits for a new pool to be warm.
+    pub(super) waiting: Vec<Rejected>,
     pub(super) held_back: Option<HeldBack>,
     /// Which store it is of.
     pub(super) store: Option<u64>,
@@ -70,8 +72,9 @@ impl TableInForce {
     /// Tells what is in force here from what is in force elsewhere.
     pub(super) fn digest(&self) -> u64 {
         let Some(table) = &self.table else { return 0 };
-        // What the configuration's rules refuse is in force here as it was, or not at all.
-        self.rejected.iter().fold(table.digest(), |sum, rejected| {
+        // What the configuration's rules refuse is in force here as it was, or not at all; and so is what waits.
+        let others = self.rejected.iter().chain(&self.waiting);
+        others.fold(table.digest(), |sum, rejected| {
             let object: Option<Object> = rejected.key.parse().ok();
             let held = object.and_then(|object| self.objects.held(&object).cloned());
             let json = held.map_or_else(Box::default, |held| held.json.clone());
@@ -107,6 +110,12 @@ impl TableInput {
 
     pub(super) fn store(&self) -> Option<u64> {
         self.view.store
+    }
+
+    /// Whether routes wait for new pools. With the first table there is nothing that could serve meanwhile; and what was accepted
+    /// is meant.
+    pub(super) fn waits(&self) -> bool {
+        !self.is_accepted && self.before.store.is_some()
     }
 }
 
@@ -212,10 +221,12 @@ impl SharedTable {
         std::mem::replace(&mut self.looked_at, now) != now
     }
 
-    /// Whether a boost has ended since the table came into force.
-    pub(super) fn is_due(&self) -> bool {
+    /// Whether a boost has ended since the table came into force, or a new pool has become warm in `snapshot`.
+    pub(super) fn is_due(&self, snapshot: &Snapshot) -> bool {
         let now = clock::wall().as_millis() as u64;
-        self.in_force.next_end.is_some_and(|end| end <= now)
+        let in_force = &self.in_force;
+        in_force.next_end.is_some_and(|end| end <= now)
+            || in_force.objects.has_warmed(snapshot, clock::now())
     }
 
     /// `table` is in force: it is told to the other nodes, and kept for the next start.
@@ -230,6 +241,13 @@ impl SharedTable {
             .filter(|it| !self.in_force.rejected.contains(it))
         {
             tracing::error!("an object of the table is not in force: {rejected}");
+        }
+        for waiting in table
+            .waiting
+            .iter()
+            .filter(|it| !self.in_force.waiting.contains(it))
+        {
+            tracing::info!("an object of the table waits: {waiting}");
         }
         if let Some(held_back) = &table.held_back
             && self.in_force.held_back.as_ref() != Some(held_back)
@@ -283,6 +301,7 @@ impl SharedTable {
             revision: in_force.table.as_ref().map_or(0, |table| table.revision()),
             digest: format!("{:016x}", in_force.digest()),
             rejected: in_force.rejected.len(),
+            waiting: in_force.waiting.len(),
             held_back: in_force
                 .held_back
                 .as_ref()
@@ -320,6 +339,7 @@ impl SharedTable {
             divergences,
             account: self.account(),
             rejected: self.in_force.rejected.clone(),
+            waiting: self.in_force.waiting.clone(),
             objects: self.in_force.objects.len(),
         }
     }
@@ -339,6 +359,7 @@ pub(super) struct Told {
     pub(super) divergences: u64,
     pub(super) account: Account,
     pub(super) rejected: Vec<Rejected>,
+    pub(super) waiting: Vec<Rejected>,
     pub(super) objects: usize,
 }
 

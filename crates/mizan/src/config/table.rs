@@ -14,29 +14,41 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod warm;
+
 /// Objects of a table that came into force.
 #[derive(Clone, Debug, Default)]
-pub struct InForce(BTreeMap<Object, Arc<Held>>);
+pub struct InForce {
+    objects: BTreeMap<Object, Arc<Held>>,
+    /// Pools that nothing is sent to before a backend of theirs has passed a probe.
+    cold: BTreeSet<Object>,
+}
 
 impl InForce {
     /// The object, as it came into force.
     pub fn held(&self, object: &Object) -> Option<&Arc<Held>> {
-        self.0.get(object)
+        self.objects.get(object)
     }
 
     /// All of them, sorted by their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&Object, &Arc<Held>)> {
-        self.0.iter()
+        self.objects.iter()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.objects.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.objects.is_empty()
+    }
+
+    /// Whether a new pool that is waited for has become warm in `snapshot`, which has these objects in force.
+    pub fn has_warmed(&self, snapshot: &Snapshot, now: Instant) -> bool {
+        let mut cold = self.cold.iter();
+        cold.any(|pool| warm::is_warm(pool, snapshot, now))
     }
 }
 
@@ -51,18 +63,21 @@ pub struct Merged {
     pub warnings: Vec<Diagnostic>,
     /// Objects that are not in force as they stand in the store, by their keys.
     pub rejected: Vec<Rejected>,
+    /// Objects that wait for a new pool to be warm, by their keys: they are in force as they were before, or not yet.
+    pub waiting: Vec<Rejected>,
     /// What is in force of the table; the next one falls back on it.
     pub in_force: InForce,
 }
 
 /// Compiles `files` with `table` as it is at `now_ms` (ms since 1970): boosts that have ended count no more. What is bad of the
-/// table stays as `last` has it, if that is good, or is left out. See [`compile`] for the rest.
+/// table stays as `last` has it, if that is good, or is left out. `waits`: what names a new pool stays as it was until that is
+/// warm. See [`compile`] for the rest.
 ///
 /// # Errors
 /// What is wrong with the files, or with the table as a whole.
 pub fn compile_with(
     files: &[Source],
-    (table, now_ms): (&Table, u64),
+    (table, now_ms, waits): (&Table, u64, bool),
     (previous, last): (Option<&Snapshot>, &InForce),
     resolve: Resolve<'_>,
     (now, random): (Instant, u64),
@@ -73,6 +88,10 @@ pub fn compile_with(
         .filter(|(_, held)| !has_ended(held, now_ms))
         .map(|(object, held)| (object.clone(), Arc::clone(held)))
         .collect();
+    let (cold, waiting) = match previous.filter(|_| waits) {
+        Some(previous) => warm::hold_back(&mut objects, (previous, last), now),
+        None => Default::default(),
+    };
     let mut rejected: BTreeMap<Object, Rejected> = BTreeMap::new();
     // Each turn changes an object that was not changed before, or takes one away.
     loop {
@@ -87,7 +106,8 @@ pub fn compile_with(
                     snapshot,
                     warnings,
                     rejected: all(table, rejected),
-                    in_force: InForce(objects),
+                    waiting,
+                    in_force: InForce { objects, cold },
                 });
             }
             Err(found) => found,
@@ -126,7 +146,7 @@ pub fn judge(table: &Table, region: &str) -> Vec<Rejected> {
     let last = (None, &InForce::default());
     let nowhere = |_: &str| Err(std::io::Error::other("names are not looked up here"));
     let now = (Instant::default(), 0);
-    match compile_with(&[main], (table, 0), last, &nowhere, now) {
+    match compile_with(&[main], (table, 0, false), last, &nowhere, now) {
         Ok(merged) => merged.rejected,
         // No object is to blame alone: none of them could come into force.
         Err(found) => {

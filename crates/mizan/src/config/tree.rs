@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 mod stored;
 mod syntax;
-pub(super) use stored::Stored;
+pub(super) use stored::{Stored, pool_name};
 pub(super) use syntax::Syntax;
 
 /// Where something stands: which source, and which bytes of it.

@@ -26,6 +26,9 @@ pub struct Account {
     pub digest: String,
     /// Objects that are not in force there as they stand in the store.
     pub rejected: usize,
+    /// Objects that wait there for a new pool to be warm.
+    #[serde(default)]
+    pub waiting: usize,
     /// Why what the store says is not in force there; empty if it is.
     pub held_back: String,
     /// Version of Mizan.

@@ -5,9 +5,10 @@ use crate::cli::output::{count, table};
 
 /// Whether what is in force differs somewhere: from node to node, or from what the store says.
 pub(super) fn differs(store: &StoreView) -> bool {
-    let own = &store.node.digest;
-    let is_other = |node: &Account| node.digest != *own || !node.held_back.is_empty();
-    !store.node.held_back.is_empty() || store.nodes.iter().any(is_other)
+    let own = &store.node;
+    let is_behind = |node: &Account| !node.held_back.is_empty() || node.waiting > 0;
+    let is_other = |node: &Account| node.digest != own.digest || is_behind(node);
+    is_behind(own) || store.nodes.iter().any(is_other)
 }
 
 /// The store, and what each node has in force.
@@ -33,6 +34,9 @@ pub(super) fn describe(store: &StoreView) -> String {
     }
     for rejected in &store.rejected {
         text += &format!("\n  REJECTED {rejected}");
+    }
+    for waiting in &store.waiting {
+        text += &format!("\n  WAITS {waiting}");
     }
     if !store.nodes_unknown.is_empty() {
         text += &format!("\n  the other nodes are not known: {}", store.nodes_unknown);
@@ -65,10 +69,15 @@ fn nodes(store: &StoreView) -> String {
         "NODE", "REGION", "REVISION", "DIGEST", "REJECTED", "",
     ])];
     for node in &store.nodes {
-        let note = match (&*node.held_back, node.digest == store.node.digest) {
-            ("", true) => "",
-            ("", false) => "DIFFERS",
-            (_, _) => "HOLDS BACK",
+        let note = match (
+            &*node.held_back,
+            node.waiting,
+            node.digest == store.node.digest,
+        ) {
+            ("", 0, true) => "",
+            ("", 0, false) => "DIFFERS",
+            ("", _, _) => "WAITS",
+            (_, _, _) => "HOLDS BACK",
         };
         rows.push(row([
             &node.node,

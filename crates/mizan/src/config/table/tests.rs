@@ -49,7 +49,7 @@ fn merged(
     };
     compile_with(
         &files,
-        (table, now_ms),
+        (table, now_ms, true),
         last,
         &resolve,
         (crate::clock::now(), 7),
@@ -409,3 +409,5 @@ fn what_files_say_is_not_held_against_a_table() {
     let judged = judge(&table(1, &[KPOP, ONE, ("routes/a", smuggled)], None), "kr");
     assert!(judged[0].reason.contains("cannot be edited"), "{judged:?}");
 }
+
+mod warm;

@@ -26,7 +26,7 @@ pub(in super::super) struct Stored {
 
 /// What a pool or a chain of the store is called in the configuration of a balancer of region `own`: pools of other regions have
 /// theirs before their name.
-fn pool_name(own: &str, region: &Name, pool: &Name) -> String {
+pub(in super::super) fn pool_name(own: &str, region: &Name, pool: &Name) -> String {
     match region.as_str() == own {
         true => pool.to_string(),
         false => format!("{region}/{pool}"),
