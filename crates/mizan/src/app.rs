@@ -254,6 +254,7 @@ async fn start(
         &options,
         Arc::clone(&fleet.shared),
         requests,
+        &metrics,
         shared.as_ref(),
     ));
     control.started(snapshot.generation, compiled.sources, &compiled.warnings);

@@ -10,10 +10,12 @@
 //! | [`last_good`] | keeps the table that came into force last for the next start |
 //! | [`sidecar`] | writes the table as a file, for programs that ask no network |
 //! | [`nodes`] | what each balancer has in force, told to all |
+//! | [`clocks`] | whether the balancers' clocks agree |
 //!
 //! Nothing here is asked while a request is served: traffic goes by the snapshot, whatever becomes of the store.
 
 pub mod author;
+pub mod clocks;
 pub mod editor;
 pub mod last_good;
 mod layout;

@@ -32,5 +32,6 @@ pub use logging::{
     LogFormat, LogLevel, LogQueue, LoggingError, OncePerSecond, chain, init_logging,
 };
 pub use metrics::{
-    BackendCounter, Counter, Finished, Metrics, OpenConnection, Place, Series, WorkerSeries,
+    BackendCounter, Counter, Finished, Metrics, OpenConnection, Place, Series, StoreFigures,
+    WorkerSeries,
 };

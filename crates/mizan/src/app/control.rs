@@ -9,8 +9,8 @@ use crate::config::{Diagnostic, Source};
 use crate::control::{Layout, nodes};
 use crate::proxy::worker::Shared;
 use crate::snapshot::{AskError, Asked, Explained, Snapshot};
-use crate::telemetry::ReloadResult;
 use crate::telemetry::json::time_string;
+use crate::telemetry::{Metrics, ReloadResult};
 use mizan_store::Store;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -38,6 +38,7 @@ pub(super) struct AppControl {
     shared: Arc<Shared>,
     requests: mpsc::Sender<ReloadRequest>,
     store: Option<(Arc<dyn Store>, Layout)>,
+    metrics: Arc<Metrics>,
     state: Mutex<State>,
 }
 
@@ -53,6 +54,7 @@ impl AppControl {
         options: &Options,
         shared: Arc<Shared>,
         requests: mpsc::Sender<ReloadRequest>,
+        metrics: &Arc<Metrics>,
         table: Option<&SharedTable>,
     ) -> Self {
         let report = report(ReloadResult::Applied, 0, &[], &[]);
@@ -60,16 +62,20 @@ impl AppControl {
             phase: Phase::Starting,
             report,
             sources: Vec::new(),
-            store: table.map(SharedTable::told),
+            store: None,
         };
-        let store = table.map(|table| (Arc::clone(&table.store), table.layout.clone()));
-        Self {
-            store,
+        let control = Self {
+            store: table.map(|table| (Arc::clone(&table.store), table.layout.clone())),
             config: options.config.clone(),
             shared,
+            metrics: Arc::clone(metrics),
             requests,
             state: Mutex::new(state),
+        };
+        if let Some(table) = table {
+            control.set_store(table.told());
         }
+        control
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -98,6 +104,7 @@ impl AppControl {
 
     /// What is known of the store now.
     pub(super) fn set_store(&self, told: Told) {
+        self.metrics.set_store(told.figures());
         self.state().store = Some(told);
     }
 
@@ -194,17 +201,19 @@ impl Control for AppControl {
 
 impl From<Told> for StoreView {
     fn from(told: Told) -> Self {
+        let known = told.known;
+        let ahead = told.ahead.map(|ahead| ahead.to_string());
         Self {
             address: told.address,
             namespace: told.namespace,
-            standing: told.standing.name().to_owned(),
-            since: time_string(told.since),
-            age_seconds: clock::wall().saturating_sub(told.since).as_secs(),
-            revision: told.revision,
-            trouble: told.trouble.unwrap_or_default(),
-            warnings: told.warnings,
-            losses: told.losses,
-            divergences: told.divergences,
+            standing: known.view.standing.name().to_owned(),
+            since: time_string(known.since),
+            age_seconds: clock::wall().saturating_sub(known.since).as_secs(),
+            revision: known.view.revision,
+            losses: known.losses(),
+            divergences: known.divergences(),
+            trouble: known.trouble.unwrap_or_default(),
+            warnings: known.warnings.into_iter().chain(ahead).collect(),
             objects: told.objects,
             rejected: told.rejected.into_iter().map(Into::into).collect(),
             waiting: told.waiting.into_iter().map(Into::into).collect(),

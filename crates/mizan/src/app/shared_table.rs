@@ -3,12 +3,14 @@
 use super::{AppError, Options};
 use crate::clock;
 use crate::config::InForce;
+use crate::control::clocks::{Ahead, Clocks};
 use crate::control::editor::Editor;
 use crate::control::last_good::{LastGood, Restored};
 use crate::control::nodes::{self, Account};
-use crate::control::table::{Following, HeldBack, Known, judge};
+use crate::control::table::{EVENTS, Following, HeldBack, Known, judge};
 use crate::control::{self, Layout};
 use crate::snapshot::{Settings, Snapshot, StoreSettings};
+use crate::telemetry::StoreFigures;
 use mizan_routing::table::Rejected;
 use mizan_routing::{Document, Object, Table};
 use mizan_store::Store;
@@ -41,6 +43,7 @@ pub(super) struct SharedTable {
     last_good: Option<Arc<Mutex<LastGood>>>,
     account: watch::Sender<Option<Account>>,
     publishing: JoinHandle<()>,
+    clocks: Clocks,
     pub(super) store: Arc<dyn Store>,
     pub(super) layout: Layout,
 }
@@ -135,10 +138,12 @@ impl SharedTable {
         let following = Following::start(Arc::clone(&store), layout.table(), restored);
         let (account, accounts) = watch::channel(None);
         let publishing = nodes::publish(Arc::clone(&store), layout.clone(), accounts);
+        let node = node_name(settings);
         Ok(Some(Self {
             following,
+            clocks: Clocks::start(Arc::clone(&store), &layout, node.clone()),
             region: Arc::clone(&settings.region),
-            node: node_name(settings),
+            node,
             settings: store_settings,
             in_force: TableInForce::default(),
             looked_at: None,
@@ -204,9 +209,12 @@ impl SharedTable {
         }
     }
 
-    /// Waits until something else is known of the table or the store.
+    /// Waits until something else is known of the table, the store or the other nodes. Drop-safe.
     pub(super) async fn changed(&mut self) {
-        self.following.changed().await;
+        tokio::select! {
+            () = self.following.changed() => {}
+            () = self.clocks.changed() => {}
+        }
     }
 
     /// Whether what is known of the table is something else than what was looked at last.
@@ -308,6 +316,8 @@ impl SharedTable {
                 .map_or_else(String::new, ToString::to_string),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             applied_ms: in_force.applied.as_millis() as u64,
+            // It is said when it is told.
+            told_ms: 0,
         }
     }
 
@@ -317,26 +327,13 @@ impl SharedTable {
         Editor::new(store, layout, crate::config::judge)
     }
 
-    /// What `mizan status` tells.
+    /// What `mizan status` and the metrics tell.
     pub(super) fn told(&self) -> Told {
-        let Known {
-            view,
-            since,
-            trouble,
-            warnings,
-            losses,
-            divergences,
-        } = self.following.known();
         Told {
             address: self.settings.address.to_string(),
             namespace: self.settings.namespace.to_string(),
-            standing: view.standing,
-            since,
-            revision: view.revision,
-            trouble,
-            warnings,
-            losses,
-            divergences,
+            known: self.following.known(),
+            ahead: self.clocks.furthest(),
             account: self.account(),
             rejected: self.in_force.rejected.clone(),
             waiting: self.in_force.waiting.clone(),
@@ -350,17 +347,32 @@ impl SharedTable {
 pub(super) struct Told {
     pub(super) address: String,
     pub(super) namespace: String,
-    pub(super) standing: Standing,
-    pub(super) since: Duration,
-    pub(super) revision: u64,
-    pub(super) trouble: Option<String>,
-    pub(super) warnings: Vec<String>,
-    pub(super) losses: u64,
-    pub(super) divergences: u64,
+    pub(super) known: Known,
+    /// Another node whose clock is ahead.
+    pub(super) ahead: Option<Ahead>,
     pub(super) account: Account,
     pub(super) rejected: Vec<Rejected>,
     pub(super) waiting: Vec<Rejected>,
     pub(super) objects: usize,
+}
+
+impl Told {
+    /// The same in figures.
+    pub(super) fn figures(&self) -> StoreFigures {
+        let counts = EVENTS.into_iter().zip(self.known.events);
+        StoreFigures {
+            standing: self.known.view.standing.name(),
+            since: self.known.since,
+            revision: self.known.view.revision,
+            revision_in_force: self.account.revision,
+            objects: self.objects,
+            rejected: self.rejected.len(),
+            waiting: self.waiting.len(),
+            is_held_back: !self.account.held_back.is_empty(),
+            events: counts.collect(),
+            clock_ahead: self.ahead.as_ref().map(|ahead| ahead.by),
+        }
+    }
 }
 
 /// When the next boost that is in force ends.

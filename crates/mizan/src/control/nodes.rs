@@ -1,6 +1,7 @@
 //! What each balancer has in force, told to all: so that one that lags or differs cannot be missed.
 
 use super::Layout;
+use crate::clock;
 use mizan_store::{Error, Lease, LeaseId, Operation, Query, Range, Store, Transaction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ use tokio::sync::watch;
 const LIFE: Duration = Duration::from_secs(15);
 /// Between two renewals; before a try after one that failed.
 const RENEW: Duration = Duration::from_secs(5);
+/// After so many renewals it is told anew, with the time: clocks drift, also while nobody edits.
+const TELL_AGAIN: u32 = 12;
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +38,9 @@ pub struct Account {
     pub version: String,
     /// When this came into force, in ms since 1970.
     pub applied_ms: u64,
+    /// When the node said this, by its clock, in ms since 1970.
+    #[serde(default)]
+    pub told_ms: u64,
 }
 
 /// Keeps this node's account in `store`, and renews it, until it is dropped. `None` is nothing yet.
@@ -52,7 +58,7 @@ pub async fn publish(
             tracing::debug!("what this node has in force could not be told to the store: {error}");
             lease = None;
         }
-        loop {
+        for _ in 0..TELL_AGAIN {
             tokio::select! {
                 changed = account.changed() => match changed {
                     Ok(()) => break,
@@ -87,7 +93,11 @@ async fn put(
             id
         }
     };
-    let value = serde_json::to_vec(account).map_err(|error| Error::Invalid(error.to_string()))?;
+    let account = Account {
+        told_ms: clock::wall().as_millis() as u64,
+        ..account.clone()
+    };
+    let value = serde_json::to_vec(&account).map_err(|error| Error::Invalid(error.to_string()))?;
     let put = Operation::Put {
         key: layout.node(&account.node),
         value: value.into(),

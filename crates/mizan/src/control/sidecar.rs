@@ -221,7 +221,7 @@ impl Sidecar {
                 .held_back
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),
-            losses: known.losses,
+            losses: known.losses(),
             pid: std::process::id(),
         };
         let mut json = serde_json::to_vec(&status).unwrap_or_default();

@@ -24,10 +24,48 @@ pub struct Known {
     pub trouble: Option<String>,
     /// What its users should know of it.
     pub warnings: Vec<String>,
+    /// What has happened between here and the store, how often, by [`EVENTS`].
+    pub events: [u64; EVENTS.len()],
+}
+
+impl Known {
     /// How often it was lost.
-    pub losses: u64,
+    pub fn losses(&self) -> u64 {
+        self.events[LOST]
+    }
+
     /// How often keys differed from the store's though nothing was missed.
-    pub divergences: u64,
+    pub fn divergences(&self) -> u64 {
+        self.events[DIVERGED]
+    }
+}
+
+/// What may happen between here and a store: one for each [`Notice`].
+pub const EVENTS: [&str; 8] = [
+    "connected",
+    "listed",
+    "watching",
+    "lost",
+    "compacted",
+    "diverged",
+    "agrees",
+    "doubtful",
+];
+const LOST: usize = 3;
+const DIVERGED: usize = 5;
+
+/// Where it is counted.
+fn event(notice: &Notice) -> usize {
+    match notice {
+        Notice::Connected(_) => 0,
+        Notice::Listed { .. } => 1,
+        Notice::Watching { .. } => 2,
+        Notice::Lost { .. } => LOST,
+        Notice::Compacted { .. } => 4,
+        Notice::Diverged { .. } => DIVERGED,
+        Notice::Agrees { .. } => 6,
+        Notice::Doubtful(_) => 7,
+    }
 }
 
 /// Follows a table until it is dropped.
@@ -59,8 +97,7 @@ impl Following {
             since: clock::wall(),
             trouble: None,
             warnings: Vec::new(),
-            losses: 0,
-            divergences: 0,
+            events: [0; EVENTS.len()],
         });
         let length = prefix.len();
         let written = restored.as_ref().map(|restored| restored.written);
@@ -109,6 +146,7 @@ impl Following {
 
 /// Logs what has happened between here and the store, and keeps what `status` tells.
 fn note(known: &mut Known, notice: &Notice) {
+    known.events[event(notice)] += 1;
     match notice {
         Notice::Connected(identity) => {
             known.trouble = None;
@@ -132,7 +170,6 @@ fn note(known: &mut Known, notice: &Notice) {
         Notice::Watching { from } => tracing::info!(from, "the table is watched"),
         Notice::Lost { error, wait } => {
             let said = error.to_string();
-            known.losses += 1;
             // A store that is away says the same many times a minute.
             if known.trouble.as_ref() != Some(&said) {
                 tracing::warn!(
@@ -150,7 +187,6 @@ fn note(known: &mut Known, notice: &Notice) {
             );
         }
         Notice::Diverged { keys, example } => {
-            known.divergences += 1;
             tracing::error!(
                 keys,
                 example = %String::from_utf8_lossy(example),

@@ -4,7 +4,9 @@
 //! time, so that [`markdown`] is the whole list. Series that never counted are left out, but for
 //! `mizan_unreached_total`: an alert on its increase needs the zero before the one.
 
+mod backend;
 mod families;
+mod store;
 
 pub use families::FAMILIES;
 

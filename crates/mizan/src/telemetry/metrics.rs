@@ -41,6 +41,36 @@ struct OwnCells {
     answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
+/// What is known of the store's table, for [`Metrics::set_store`].
+#[derive(Clone, Debug)]
+pub struct StoreFigures {
+    /// How well it is known: a word of [`StoreFigures::STANDINGS`].
+    pub standing: &'static str,
+    /// Since when, since the Unix epoch.
+    pub since: Duration,
+    /// The revision that is known.
+    pub revision: u64,
+    /// The revision that is in force.
+    pub revision_in_force: u64,
+    /// Objects that are in force.
+    pub objects: usize,
+    /// Objects that are not in force as they stand in the store.
+    pub rejected: usize,
+    /// Objects that wait for a new pool.
+    pub waiting: usize,
+    /// Whether what the store says is held back as a whole.
+    pub is_held_back: bool,
+    /// What has happened between here and the store, and how often.
+    pub events: Vec<(&'static str, u64)>,
+    /// How far another node's clock is ahead of this one's, if it is by more than is good.
+    pub clock_ahead: Option<Duration>,
+}
+
+impl StoreFigures {
+    /// How well a table may be known.
+    pub const STANDINGS: [&str; 4] = ["unknown", "restored", "live", "stale"];
+}
+
 /// All of a process's metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -53,6 +83,7 @@ pub struct Metrics {
     pub(crate) started_at: Duration,
     /// Lines that the access log lost; see [`super::AccessLog`].
     pub(crate) access_log_dropped: Arc<AtomicU64>,
+    store: Mutex<Option<StoreFigures>>,
 }
 
 impl Metrics {
@@ -67,6 +98,7 @@ impl Metrics {
             loaded_at_ms: AtomicU64::new(0),
             started_at: now,
             access_log_dropped: Arc::default(),
+            store: Mutex::default(),
         })
     }
 
@@ -106,6 +138,17 @@ impl Metrics {
     /// Where the access log counts lines that it lost.
     pub fn access_log_dropped(&self) -> Arc<AtomicU64> {
         self.access_log_dropped.clone()
+    }
+
+    /// What is known of the store's table now.
+    pub fn set_store(&self, figures: StoreFigures) {
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
+    }
+
+    /// What was known of the store's table last, if there is one.
+    pub(crate) fn store(&self) -> Option<StoreFigures> {
+        let store = self.store.lock();
+        store.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Answers that Mizan made, by reason and status, of all workers.

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 mod anew;
+mod told;
 mod warm;
 
 const SOON: Duration = Duration::from_secs(10);

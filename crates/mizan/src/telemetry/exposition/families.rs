@@ -1,14 +1,15 @@
 //! Every metric: its name, what it says, and where its numbers come from.
 
-use super::{Family, Kind, Samples, Scrape};
+use super::backend::{backend_counter, backend_gauge, weight_percent};
+use super::{Family, Kind, Samples, Scrape, store};
 use crate::snapshot::ReportCounts;
 use crate::telemetry::cause::{
     Cause, ConnectionRefusal, DatagramDrop, Handshake, ReloadResult, RetryCause,
 };
 use crate::telemetry::histogram::Merged;
 use crate::telemetry::logging::dropped_lines;
-use crate::telemetry::metrics::{BackendTotals, Counter, GRPC_CODES, ListenerCells, PoolCells};
-use mizan_core::pool::{BackendStatus, PoolStatus};
+use crate::telemetry::metrics::{Counter, GRPC_CODES, ListenerCells, PoolCells};
+use mizan_core::pool::PoolStatus;
 use std::sync::atomic::Ordering;
 
 const LISTENER: &[&str] = &["listener"];
@@ -336,6 +337,13 @@ pub const FAMILIES: &[Family] = &[
             samples.sample(&[], scrape.metrics.started_at.as_millis() as f64 / 1e3)
         },
     },
+    store::CLOCK_AHEAD,
+    store::EVENTS,
+    store::HELD_BACK,
+    store::OBJECTS,
+    store::REVISION,
+    store::STANDING,
+    store::STANDING_SINCE,
     Family {
         name: "mizan_tls_handshakes_total",
         kind: Kind::Counter,
@@ -552,37 +560,6 @@ fn retries(scrape: &Scrape<'_>, samples: &mut Samples) {
                 .made()
                 .map(|cells| cells.retries[*cause as usize].get()));
             samples.counted(&[pool, version, cause.as_str()], count);
-        }
-    }
-}
-
-fn backend_counter(scrape: &Scrape<'_>, samples: &mut Samples, count: fn(&BackendTotals) -> u64) {
-    for (name, pool) in &scrape.pools {
-        for backend in &pool.backends {
-            let totals = scrape.totals.backend(name, &backend.key);
-            samples.sample(&[name, &backend.key, &backend.version], count(&totals));
-        }
-    }
-}
-
-fn backend_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&BackendStatus) -> u64) {
-    for (name, pool) in &scrape.pools {
-        for backend in &pool.backends {
-            samples.sample(&[name, &backend.key, &backend.version], value(backend));
-        }
-    }
-}
-
-fn weight_percent(scrape: &Scrape<'_>, samples: &mut Samples) {
-    for (name, pool) in &scrape.pools {
-        // Of 10,000 backends nearly all get all of it: a series each would say nothing.
-        let reduced = pool
-            .backends
-            .iter()
-            .filter(|backend| backend.weight_share < 1.0);
-        for backend in reduced {
-            let percent = (backend.weight_share * 100.0).round() as u64;
-            samples.sample(&[name, &backend.key, &backend.version], percent);
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{Cause, Finished, ReloadResult, RetryCause, fixture};
+use crate::telemetry::{Cause, Finished, ReloadResult, RetryCause, StoreFigures, fixture};
 use std::time::Duration;
 
 #[test]
@@ -29,6 +29,49 @@ fn the_text_is_the_committed_one() {
         bytes_out: 1200,
     });
     insta::assert_snapshot!(render(&metrics, &snapshot, Instant::default()));
+}
+
+#[test]
+fn a_store_has_its_figures_and_without_one_there_are_none() {
+    let snapshot = fixture::snapshot(&["web"], &[("api", &["v1"])], &[("all", &["api"])]);
+    let metrics = Metrics::new(1, Duration::ZERO);
+    let of_store = || {
+        let text = render(&metrics, &snapshot, Instant::default());
+        let lines = text.lines().filter(|line| line.starts_with("mizan_store_"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of_store(), [""; 0]);
+    metrics.set_store(StoreFigures {
+        standing: "stale",
+        since: Duration::from_millis(1_767_225_600_500),
+        revision: 12,
+        revision_in_force: 11,
+        objects: 40,
+        rejected: 2,
+        waiting: 1,
+        is_held_back: true,
+        events: vec![("connected", 3), ("lost", 4)],
+        clock_ahead: Some(Duration::from_millis(1_500)),
+    });
+    assert_eq!(
+        of_store(),
+        [
+            "mizan_store_clock_ahead_seconds 1.5",
+            "mizan_store_events_total{code=\"connected\"} 3",
+            "mizan_store_events_total{code=\"lost\"} 4",
+            "mizan_store_held_back 1",
+            "mizan_store_objects{code=\"in_force\"} 40",
+            "mizan_store_objects{code=\"rejected\"} 2",
+            "mizan_store_objects{code=\"waiting\"} 1",
+            "mizan_store_revision{code=\"in_force\"} 11",
+            "mizan_store_revision{code=\"known\"} 12",
+            "mizan_store_standing{code=\"unknown\"} 0",
+            "mizan_store_standing{code=\"restored\"} 0",
+            "mizan_store_standing{code=\"live\"} 0",
+            "mizan_store_standing{code=\"stale\"} 1",
+            "mizan_store_standing_since_timestamp_seconds 1767225600.5",
+        ]
+    );
 }
 
 #[test]

@@ -169,13 +169,17 @@ impl Mizan {
         client.try_read("GET").ok().map(|response| response.status)
     }
 
-    /// The sum of a metric's series that have `label` in their braces.
+    /// The sum of a metric's series that have `label` in their braces; "": of all.
     #[track_caller]
     pub(crate) fn metric(&self, name: &str, label: &str) -> f64 {
         let text = Client::connect(self.health).get("/metrics").text();
-        let series = text
-            .lines()
-            .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
+        let series = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            match rest.strip_prefix('{') {
+                Some(labelled) => labelled.split_once("} "),
+                None => Some(("", rest.strip_prefix(' ')?)),
+            }
+        });
         series
             .filter(|(labels, _)| labels.contains(label))
             .filter_map(|(_, value)| value.parse::<f64>().ok())
@@ -314,7 +318,7 @@ impl Mizan {
         Duration::from_millis(ticks * 10)
     }
 
-    fn admin_socket(&self) -> PathBuf {
+    pub(crate) fn admin_socket(&self) -> PathBuf {
         self.directory().join("admin.sock")
     }
 }
