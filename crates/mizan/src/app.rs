@@ -132,8 +132,12 @@ fn read(
     };
     let (table, held_back) = input.judge();
     let wall = clock::wall();
+    let mut with_keys = files.clone();
+    if let Some(main) = with_keys.first_mut() {
+        main.put_ticket_keys(input.ticket_keys.clone());
+    }
     let merged = config::compile_with(
-        &files,
+        &with_keys,
         (&table, wall.as_millis() as u64, input.waits()),
         (previous, input.last()),
         &resolve,
@@ -213,6 +217,7 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
         let (compiled, shared) = match shared {
             None => (compiled, None),
             Some(mut shared) => {
+                shared.follow_ticket_keys(&compiled.snapshot);
                 shared.first().await;
                 let inputs = Inputs {
                     files: Some(compiled.files),

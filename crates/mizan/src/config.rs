@@ -40,6 +40,7 @@ pub use restart::{Running, needs_restart};
 pub use suggest::nearest;
 pub use table::{InForce, Merged, compile_with, judge};
 pub use timing::{Relation, Verdict};
+pub use tls::TicketKeys;
 
 use crate::snapshot::Snapshot;
 use mizan_core::time::Instant;
@@ -78,6 +79,8 @@ pub struct Source {
     object: Option<Stored>,
     /// The process was started with a store that the file does not name; of the main file.
     has_store: bool,
+    /// Ticket keys of the store; of the main file.
+    ticket_keys: TicketKeys,
 }
 
 /// An object of the store.
@@ -103,12 +106,18 @@ impl Source {
             admin_socket: None,
             object: None,
             has_store: false,
+            ticket_keys: TicketKeys::default(),
         }
     }
 
     /// The process has a store that the files do not name: what they name may come from it. For the main file.
     pub fn expect_store(&mut self) {
         self.has_store = true;
+    }
+
+    /// What the store has of ticket keys. For the main file.
+    pub fn put_ticket_keys(&mut self, keys: TicketKeys) {
+        self.ticket_keys = keys;
     }
 
     /// An object of the store's table.
@@ -152,6 +161,7 @@ pub fn digest(sources: &[Source]) -> u64 {
         if let Some(roots) = &source.system_roots {
             roots.digest_into(&mut hash);
         }
+        source.ticket_keys.digest_into(&mut hash);
         hash.bytes(&[0xff]);
     }
     hash.0

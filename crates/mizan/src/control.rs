@@ -10,6 +10,7 @@
 //! | [`last_good`] | keeps the table that came into force last for the next start |
 //! | [`sidecar`] | writes the table as a file, for programs that ask no network |
 //! | [`nodes`] | what each balancer has in force, told to all |
+//! | [`ticket_keys`] | secrets of TLS sessions that instances share |
 //! | [`clocks`] | whether the balancers' clocks agree |
 //!
 //! Nothing here is asked while a request is served: traffic goes by the snapshot, whatever becomes of the store.
@@ -23,6 +24,7 @@ pub mod nodes;
 mod open;
 pub mod sidecar;
 pub mod table;
+pub mod ticket_keys;
 
 pub use layout::Layout;
 pub use open::{OpenError, open};

@@ -55,6 +55,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether a listener's ticket keys come from the store.
+    pub fn wants_ticket_keys(&self) -> bool {
+        let tickets = |it: &Arc<Listener>| it.tls.as_ref()?.tickets.clone();
+        let mut tickets = self.listeners.iter().filter_map(tickets);
+        tickets.any(|tickets| tickets.is_shared_by_store)
+    }
+
     /// The pools that listeners hand connections to without asking a route, each once.
     pub fn handed_pools(&self) -> Vec<&Arc<Pool>> {
         let names = self

@@ -302,6 +302,7 @@ async fn put_into_force(
 /// What is in force of the table is told.
 fn table_applied(parts: &mut Parts, table: Option<Box<TableInForce>>) {
     if let (Some(shared), Some(table)) = (&mut parts.shared, table) {
+        shared.follow_ticket_keys(&parts.current.load());
         shared.applied(*table);
         parts.control.set_store(shared.told());
     }

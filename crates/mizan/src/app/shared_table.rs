@@ -2,12 +2,13 @@
 
 use super::{AppError, Options};
 use crate::clock;
-use crate::config::InForce;
+use crate::config::{InForce, TicketKeys};
 use crate::control::clocks::{Ahead, Clocks};
 use crate::control::editor::Editor;
 use crate::control::last_good::{LastGood, Restored};
 use crate::control::nodes::{self, Account};
 use crate::control::table::{EVENTS, Following, HeldBack, Known, judge};
+use crate::control::ticket_keys::FollowingKeys;
 use crate::control::{self, Layout};
 use crate::snapshot::{Settings, Snapshot, StoreSettings};
 use crate::telemetry::StoreFigures;
@@ -37,13 +38,15 @@ pub(super) struct SharedTable {
     /// The table in force, before files were put beside it.
     pub(super) in_force: TableInForce,
     /// What was known of the table when it was looked at last.
-    looked_at: Option<(u64, Standing, Option<Doubt>)>,
+    looked_at: Option<(u64, Standing, Option<Doubt>, TicketKeys)>,
     /// What seemed doubtful, and was accepted by somebody.
     accepted: Option<Doubt>,
     last_good: Option<Arc<Mutex<LastGood>>>,
     account: watch::Sender<Option<Account>>,
     publishing: JoinHandle<()>,
     clocks: Clocks,
+    /// Followed while a listener wants them.
+    ticket_keys: Option<FollowingKeys>,
     pub(super) store: Arc<dyn Store>,
     pub(super) layout: Layout,
 }
@@ -95,6 +98,7 @@ impl TableInForce {
 pub(super) struct TableInput {
     view: View,
     prefix_length: usize,
+    pub(super) ticket_keys: TicketKeys,
     before: TableInForce,
     is_accepted: bool,
 }
@@ -142,6 +146,7 @@ impl SharedTable {
         Ok(Some(Self {
             following,
             clocks: Clocks::start(Arc::clone(&store), &layout, node.clone()),
+            ticket_keys: None,
             region: Arc::clone(&settings.region),
             node,
             settings: store_settings,
@@ -169,10 +174,12 @@ impl SharedTable {
             loop {
                 let known = self.following.known();
                 let is_away = is_restored && known.trouble.is_some();
-                if known.view.standing == Standing::Live || is_away {
+                let keys = self.ticket_keys.as_ref();
+                let has_keys = keys.is_none_or(FollowingKeys::is_heard);
+                if known.view.standing == Standing::Live && has_keys || is_away {
                     return;
                 }
-                self.following.changed().await;
+                self.changed().await;
             }
         };
         let wait = if is_restored {
@@ -204,6 +211,7 @@ impl SharedTable {
         TableInput {
             view,
             prefix_length: self.following.prefix_length(),
+            ticket_keys: self.ticket_keys(),
             before: self.in_force.clone(),
             is_accepted: is_accepted || is_looked_into,
         }
@@ -214,7 +222,25 @@ impl SharedTable {
         tokio::select! {
             () = self.following.changed() => {}
             () = self.clocks.changed() => {}
+            () = keys_changed(&mut self.ticket_keys) => {}
         }
+    }
+
+    /// Follows ticket keys from now on if `snapshot` wants them, or no longer.
+    pub(super) fn follow_ticket_keys(&mut self, snapshot: &Snapshot) {
+        match (snapshot.wants_ticket_keys(), &self.ticket_keys) {
+            (true, None) => {
+                let store = Arc::clone(&self.store);
+                self.ticket_keys = Some(FollowingKeys::start(store, &self.layout));
+            }
+            (false, Some(_)) => self.ticket_keys = None,
+            _ => {}
+        }
+    }
+
+    fn ticket_keys(&self) -> TicketKeys {
+        let keys = self.ticket_keys.as_ref().map(FollowingKeys::known);
+        keys.unwrap_or_default()
     }
 
     /// Whether what is known of the table is something else than what was looked at last.
@@ -225,8 +251,10 @@ impl SharedTable {
             doubt,
             ..
         } = self.following.known().view;
-        let now = Some((revision, standing, doubt));
-        std::mem::replace(&mut self.looked_at, now) != now
+        let now = Some((revision, standing, doubt, self.ticket_keys()));
+        let is_new = self.looked_at != now;
+        self.looked_at = now;
+        is_new
     }
 
     /// Whether a boost has ended since the table came into force, or a new pool has become warm in `snapshot`.
@@ -372,6 +400,13 @@ impl Told {
             events: counts.collect(),
             clock_ahead: self.ahead.as_ref().map(|ahead| ahead.by),
         }
+    }
+}
+
+async fn keys_changed(keys: &mut Option<FollowingKeys>) {
+    match keys {
+        Some(keys) => keys.changed().await,
+        None => std::future::pending().await,
     }
 }
 

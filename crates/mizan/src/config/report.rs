@@ -300,6 +300,12 @@ impl Cx<'_> {
         self.report.sources.first()?.system_roots.clone()
     }
 
+    /// Ticket keys that the store has under `name`.
+    pub(super) fn ticket_keys(&self, name: &str) -> Option<bytes::Bytes> {
+        let main = self.report.sources.first()?;
+        main.ticket_keys.get(name).cloned()
+    }
+
     /// Whether pools may come from a store.
     pub(super) fn has_store(&self, file: &super::schema::File) -> bool {
         let has_one = |main: &Source| main.has_store;

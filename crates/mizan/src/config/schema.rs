@@ -25,7 +25,7 @@ pub(super) use route::{
 pub(super) use store::{Chain, Region, Store};
 pub(super) use tls::{
     ClientAuth, ClientAuthMode, Group, Hsts, IdentityHeaders, ListenerTls, PoolTls, TicketChoice,
-    TlsVersion,
+    Tickets, TlsVersion,
 };
 
 use super::text::{BindOrOff, LogChoice, SocketOrOff, Text, Time};

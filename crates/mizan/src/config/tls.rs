@@ -9,6 +9,8 @@ mod server;
 mod tickets;
 mod verifier;
 
+pub use tickets::TicketKeys;
+
 use super::report::Cx;
 use super::schema::{File, Listener, ListenerKind};
 use super::tree::At;

@@ -34,6 +34,11 @@ impl Layout {
         self.under(&format!("nodes/{node}"))
     }
 
+    /// What stands before the ticket keys that instances share: a name behind it. They are secret.
+    pub fn ticket_keys(&self) -> Bytes {
+        self.under("secrets/tickets/")
+    }
+
     /// What every edit changes: two edits at once cannot both be made. It names the last.
     pub fn head(&self) -> Bytes {
         self.under("head")

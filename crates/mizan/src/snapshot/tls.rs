@@ -46,6 +46,8 @@ pub struct Tickets {
     pub producer: Arc<dyn ProducesTickets>,
     /// Of the settings of tickets and of client authentication, and their files.
     pub made_of: MadeOf,
+    /// Whether keys for it come from the store.
+    pub is_shared_by_store: bool,
 }
 
 /// Which certificates of clients are believed.

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 mod anew;
+mod tickets;
 mod told;
 mod warm;
 

@@ -3,11 +3,12 @@
 use crate::config::report::Cx;
 use crate::config::schema::{
     BackendEntry, ClientAuth, File, Group, Hsts, Listener, ListenerTls, Pool, PoolTls, Protocol,
-    TlsVersion,
+    TicketChoice, TlsVersion,
 };
 use crate::config::text::Meaning;
 use crate::config::text::{BackendAddress, TlsName};
 use crate::config::tree::At;
+use mizan_routing::Name;
 use std::time::Duration;
 
 /// What browsers want of those that they ship with.
@@ -23,6 +24,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         redirect(cx, listener, &at);
         if let Some(tls) = &listener.tls {
             server(cx, tls, &at.key("tls"));
+            tickets(cx, file, tls, &at.key("tls"));
         }
     }
     let pools = At::ROOT.key("pool");
@@ -55,6 +57,28 @@ fn redirect(cx: &mut Cx<'_>, listener: &Listener, at: &At<'_>) {
             format!("port {port} is this listener's own: its clients would come back for ever");
         let help = format!("give the port of the listener with TLS, or `true` for {HTTPS}");
         cx.error_with(&at, "loop", message, help);
+    }
+}
+
+/// Where ticket keys come from.
+fn tickets(cx: &mut Cx<'_>, file: &File, tls: &ListenerTls, at: &At<'_>) {
+    let Some(TicketChoice::Full(tickets)) = &tls.tickets else {
+        return;
+    };
+    let Some(name) = &tickets.store else { return };
+    let at = at.key("tickets");
+    let at = at.key("store");
+    if tickets.file.is_some() {
+        let message = "ticket keys come from a file or from the store, not from both";
+        cx.error(&at, "contradiction", message);
+    }
+    if let Err(problem) = name.parse::<Name>() {
+        cx.error(&at, "bad_name", format!("`{name}` is no name: {problem}"));
+    }
+    if !cx.has_store(file) {
+        let message = "there is no store that ticket keys could come from";
+        let help = "name one: `[store] address`, or `mizan serve --store`";
+        cx.error_with(&at, "missing_key", message, help);
     }
 }
 

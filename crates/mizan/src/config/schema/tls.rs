@@ -165,6 +165,9 @@ pub(in super::super) struct Tickets {
     /// encrypts, all decrypt. To rotate, put a new one in front. Nobody but its owner may read it. Unset: this process
     /// alone has keys, and changes them every 6 hours.
     pub(in super::super) file: Option<String>,
+    /// Name of ticket keys in the store, in place of a file: what stands under `/mizan/NAMESPACE/v1/secrets/tickets/NAME`, in
+    /// the form of such a file. While the store has none, this process alone has keys.
+    pub(in super::super) store: Option<String>,
 }
 
 /// `Strict-Transport-Security`.

@@ -249,16 +249,19 @@ fn tickets(
     before: Option<&ServerTls>,
     all: &mut Made,
 ) -> Option<Option<Tickets>> {
-    let file = match &from.tickets {
+    let own = schema::Tickets::default();
+    let shared = match &from.tickets {
         Some(TicketChoice::Switch(false)) => return Some(None),
-        Some(TicketChoice::Full(tickets)) => tickets.file.is_some(),
-        Some(TicketChoice::Switch(true)) | None => false,
+        Some(TicketChoice::Full(tickets)) => tickets,
+        Some(TicketChoice::Switch(true)) | None => &own,
     };
-    let mut made = Made::of(&file);
+    let mut made = Made::of(shared);
     made.and(auth);
-    let secrets = match file {
-        true => secrets(cx, &at.key("tickets").key("file"), &mut made)?,
-        false => Vec::new(),
+    let at = at.key("tickets");
+    let secrets = match (&shared.file, &shared.store) {
+        (Some(_), _) => secrets(cx, &at.key("file"), &mut made)?,
+        (None, Some(name)) => stored_secrets(cx, &at.key("store"), name, &mut made),
+        (None, None) => Vec::new(),
     };
     let made_of = made.digest();
     all.and(&made_of);
@@ -268,19 +271,36 @@ fn tickets(
     if let Some(kept) = kept {
         return Some(Some(kept.clone()));
     }
-    let producer: Arc<dyn ProducesTickets> = if file {
-        Arc::new(SharedTickets::new(&secrets, auth)?)
-    } else {
-        match Ticketer::new() {
+    let producer: Arc<dyn ProducesTickets> = match SharedTickets::new(&secrets, auth) {
+        Some(shared) => Arc::new(shared),
+        None => match Ticketer::new() {
             Ok(own) => own,
             Err(error) => {
                 let message = format!("ticket keys cannot be made: {error}");
-                cx.error(at, "internal", message);
+                cx.error(&at, "internal", message);
                 return None;
             }
-        }
+        },
     };
-    Some(Some(Tickets { producer, made_of }))
+    Some(Some(Tickets {
+        producer,
+        made_of,
+        is_shared_by_store: shared.store.is_some(),
+    }))
+}
+
+/// None while the store has none: handshakes go on, and only resumption elsewhere is lost.
+fn stored_secrets(cx: &mut Cx<'_>, at: &At<'_>, name: &str, made: &mut Made) -> Vec<Vec<u8>> {
+    let Some(text) = cx.ticket_keys(name) else {
+        let message = format!("the store has no ticket keys `{name}`, or was not heard yet");
+        let help =
+            "until it has, clients resume with the instance alone that they were with before";
+        cx.warn(at, "no_keys", message, help);
+        return Vec::new();
+    };
+    made.and(&text);
+    // They were judged when they were heard.
+    read_secrets(&text).unwrap_or_default()
 }
 
 fn secrets(cx: &mut Cx<'_>, at: &At<'_>, made: &mut Made) -> Option<Vec<Vec<u8>>> {

@@ -7,10 +7,13 @@
 
 use crate::certificate::Digest;
 use crate::clock;
+use crate::config::load::Fnv;
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hmac;
+use bytes::Bytes;
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 use rustls::server::ProducesTickets;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Most keys in a file.
@@ -22,6 +25,42 @@ const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
 const NAME_BYTES: usize = 16;
 const TIME_BYTES: usize = 8;
+
+/// Ticket keys that instances share through the store, by their names. Their texts are never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct TicketKeys(BTreeMap<String, Bytes>);
+
+impl TicketKeys {
+    /// Takes the text of `name`: lines as in a file of ticket keys.
+    ///
+    /// # Errors
+    /// What is wrong with it; then what was there under the name stays.
+    pub fn insert(&mut self, name: String, text: Bytes) -> Result<(), String> {
+        read_secrets(&text)?;
+        self.0.insert(name, text);
+        Ok(())
+    }
+
+    /// The text of `name`.
+    pub fn get(&self, name: &str) -> Option<&Bytes> {
+        self.0.get(name)
+    }
+
+    pub(in super::super) fn digest_into(&self, hash: &mut Fnv) {
+        for (name, text) in &self.0 {
+            for bytes in [name.as_bytes(), text] {
+                hash.bytes(&bytes.len().to_le_bytes());
+                hash.bytes(bytes);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 /// Reads a file of ticket keys.
 ///

@@ -315,6 +315,22 @@ fn ticket_keys_must_be_keys_and_closed_to_others() {
 }
 
 #[test]
+fn ticket_keys_of_the_store_need_a_store_and_no_file_beside_it() {
+    let pki = with_one();
+    let keys = |tickets: &str| listener(&format!("{ONE}\ntickets = {{ {tickets} }}"));
+    let at = "error listener[0].tls.tickets.store: ";
+    let none = format!("{at}there is no store that ticket keys could come from");
+    assert_eq!(found(&pki, &keys("store = \"edge\""))[0], none);
+    let store = "[store]\naddress = \"embedded:/var/lib/mizan\"\n";
+    pki.write("tickets.key", "11".repeat(32));
+    let both = keys("store = \"edge\", file = \"tickets.key\"") + store;
+    let expected = format!("{at}ticket keys come from a file or from the store, not from both");
+    assert_eq!(only(&pki, &both), expected);
+    let told = found(&pki, &(keys("store = \"a/b\"") + store));
+    assert!(told[0].starts_with(&format!("{at}`a/b` is no name")), "{told:?}");
+}
+
+#[test]
 fn roots_and_revocation_lists_are_looked_at_too() {
     let pki = with_one();
     pki.write("none.pem", "");
