@@ -12,7 +12,7 @@ pub mod route;
 mod settings;
 mod tls;
 
-pub use explained::{Answer, AskError, Asked, Explained, Picked, Seen};
+pub use explained::{Answer, AskError, Asked, Explained, Offered, Picked, Seen};
 pub use listener::{
     Bind, ClientTimeouts, Datagrams, HeadLimits, Http2, Listener, ListenerKind, MinRate, Networks,
     Passthrough, Ping, ProxyHeader,

@@ -266,6 +266,7 @@ fn explained(state: &AdminState, asked: &Asked) -> Result<Response, ApiError> {
     let explained = state.control.explain(&snapshot, asked).map_err(|error| {
         let message = format!("{error}{}", explain::meant(&snapshot, &error));
         let (code, path) = match &error {
+            AskError::UnknownRegion(name) => ("unknown_region", format!("region.{name}")),
             AskError::UnknownPool(name) => ("unknown_pool", format!("pool.{name}")),
             AskError::UnknownListener(name) => ("unknown_listener", format!("listener.{name}")),
             _ => ("bad_request", "listener".to_owned()),

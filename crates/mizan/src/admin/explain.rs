@@ -9,6 +9,7 @@ pub use told::meant;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// `POST /v1/explain`: what would become of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +28,8 @@ pub struct ExplainView {
     pub nearly: Vec<NearMiss>,
     /// How many more there are.
     pub nearly_more: usize,
+    /// The settings that its backend is offered; not there if the route offers none.
+    pub offered: Option<SettingsOffered>,
     /// What Mizan answers by itself; not there if a backend does.
     pub answer: Option<OwnAnswer>,
     /// The pool that it goes to, and whom that picks; not there if Mizan answers before a pool is asked.
@@ -46,6 +49,17 @@ pub struct RequestSeen {
     pub query: Option<String>,
     /// The client's address under the trust rule; not there on a Unix socket.
     pub client: Option<String>,
+    /// Its region; not there where all requests are of one.
+    pub region: Option<String>,
+}
+
+/// Settings of the store that a backend is offered as headers, by the request's language.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingsOffered {
+    /// What the request says of its language; not there: nothing.
+    pub language: Option<String>,
+    /// Values by the headers' names.
+    pub headers: BTreeMap<String, String>,
 }
 
 /// The route that a request takes.

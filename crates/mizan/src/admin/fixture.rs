@@ -77,6 +77,8 @@ impl Control for FakeControl {
             (Some(pool), _) => Err(AskError::UnknownPool(pool.clone())),
             (_, Some(listener)) => Err(AskError::UnknownListener(listener.clone())),
             (None, None) => Ok(Explained {
+                region: None,
+                offered: None,
                 listener: &snapshot.listeners[0],
                 assumed_listener: false,
                 seen: Seen::default(),

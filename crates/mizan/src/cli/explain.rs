@@ -23,6 +23,7 @@ Examples:
   mizan explain http://example.org/ -H 'Cookie: session=42'
   mizan explain https://example.org/ -X POST --client 10.0.0.7
   mizan explain /login -H 'Host: example.org' --config mizan.toml
+  mizan explain http://example.org/songs --region kr --language ko
   mizan explain http://example.org/ --json | jq '.pool.passed_over'
 
 What is left to chance is drawn from --seed: the same seed draws the same.
@@ -35,7 +36,9 @@ Exit status:
   4  no instance answers")]
 pub(super) struct Explain {
     /// `http://host/path?query`, `https://...`, or a path alone with a `Host` header.
-    url: String,
+    /// Default, with --region or --language: `http://localhost/`.
+    #[arg(required_unless_present_any = ["region", "language"])]
+    url: Option<String>,
     /// The method.
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     method: String,
@@ -54,6 +57,12 @@ pub(super) struct Explain {
     /// Stands for all that is left to chance. Default: drawn anew, and told.
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
+    /// The region that it is of. Default: what the request, its client and the balancer say.
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+    /// The language that it is in, for settings. Default: what the request says.
+    #[arg(long, value_name = "TAG")]
+    language: Option<String>,
     /// Asks this file in place of a running instance. Its backends are taken to be well.
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
@@ -67,13 +76,18 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn run(&self) -> Result<Exit, ClientError> {
         let request = ExplainRequest {
-            url: self.url.clone(),
+            url: self
+                .url
+                .clone()
+                .unwrap_or_else(|| "http://localhost/".into()),
             method: Some(self.method.clone()),
             headers: self.headers.clone(),
             client: self.client.clone(),
             listener: self.listener.clone(),
             pool: self.pool.clone(),
             seed: self.seed,
+            region: self.region.clone(),
+            language: self.language.clone(),
         };
         let view: ExplainView = match &self.config {
             Some(file) => ask_file(file, &request)?,

@@ -8,10 +8,10 @@ use super::error::Reason;
 use super::plan::{self, Decision, Plan, Sender, View};
 use crate::h1::line::Lines;
 use crate::h1::request;
-use crate::snapshot::route::{Action, NormalPath, Route};
+use crate::snapshot::route::{NormalPath, Route};
 use crate::snapshot::{
-    Answer, AskError, Asked, Bind, Explained, HashKey, Listener, ListenerKind, Picked, Pool, Seen,
-    Snapshot,
+    Answer, AskError, Asked, Bind, Explained, HashKey, Listener, ListenerKind, Offered, Picked,
+    Pool, Seen, Snapshot,
 };
 use mizan_core::pool::Pick;
 use mizan_core::time::Instant;
@@ -32,6 +32,10 @@ pub fn explain<'s>(
         pool.ok_or_else(|| AskError::UnknownPool(name.clone()))
     };
     let instead = asked.pool.as_ref().map(named).transpose()?;
+    let region = |name: &str| {
+        let place = snapshot.regions.named(&snapshot.settings.region, name);
+        place.ok_or_else(|| AskError::UnknownRegion(name.to_owned()))
+    };
     let (listener, assumed_listener) = listener(snapshot, asked)?;
     let peer = match listener.bind {
         Bind::Unix(_) => None,
@@ -48,12 +52,15 @@ pub fn explain<'s>(
         http2: false,
         shown: None,
         chance: Some(asked.seed),
+        region: asked.region.as_deref().map(region).transpose()?,
     };
     let mut explained = Explained {
         listener,
         assumed_listener,
         seen: Seen::default(),
         route: None,
+        region: None,
+        offered: None,
         near: (Vec::new(), 0),
         answer: None,
         picked: None,
@@ -105,6 +112,13 @@ fn judge<'s>(
             client: plan.client,
         };
         explained.seen = seen(&view);
+        if let Some(route) = route {
+            let names = &snapshot.regions;
+            let others = plan.region.checked_sub(1).map(usize::from);
+            let name = others.map_or(&snapshot.settings.region, |at| &names.names()[at]);
+            explained.region = (!names.is_single()).then(|| Arc::clone(name));
+            explained.offered = offered(route, asked.language.as_deref(), &view);
+        }
         if path.is_ok() && !matches!(decision, Decision::Answer(_, Reason::RedirectToHttps)) {
             explained.near = snapshot.routes.near(&sender.listener.name, &view);
         }
@@ -114,7 +128,7 @@ fn judge<'s>(
                 instead: instead.is_some(),
                 stands_in_for: Vec::new(),
                 then: Vec::new(),
-                split: split(route),
+                split: split(route, plan.region),
                 target: target(&plan),
                 key: pool.hash_key.as_ref(),
                 value: pool.hash_key.as_ref().and_then(|key| value(key, &view)),
@@ -208,8 +222,21 @@ fn target(plan: &Plan) -> String {
     String::from_utf8_lossy(words.nth(1).unwrap_or_default()).into_owned()
 }
 
-fn split(route: &Route) -> Vec<(Arc<str>, f64)> {
-    let Action::Forward(split) = &route.action else {
+/// The settings that the route offers its backends for the request's language, or for `instead`.
+fn offered(route: &Route, instead: Option<&str>, view: &View<'_, '_, '_>) -> Option<Offered> {
+    let headers = route.varying.as_ref()?.settings.as_ref()?;
+    let said = || value(&headers.language, view);
+    let language = instead.map(str::to_owned).or_else(said);
+    let edits = headers.of(language.as_deref().map(str::as_bytes));
+    let is_setting = |edit: &&(String, String)| !route.request_headers.set.contains(edit);
+    Some(Offered {
+        language,
+        settings: edits.set.iter().filter(is_setting).cloned().collect(),
+    })
+}
+
+fn split(route: &Route, region: u16) -> Vec<(Arc<str>, f64)> {
+    let Some(split) = route.split(region.into()) else {
         return Vec::new();
     };
     let total = split.pools.last().map_or(1, |(_, sum)| *sum).max(1);

@@ -330,7 +330,7 @@ fn route<'s>(
     if head.max_forwards() == Some(0) {
         return Decision::Answer(Some(route), last_word(head));
     }
-    plan.region = region(snapshot, &view);
+    plan.region = sender.region.unwrap_or_else(|| region(snapshot, &view));
     // Never another region's pools because the own has none.
     let Some(split) = route.split(plan.region.into()) else {
         return Decision::Answer(Some(route), Reason::NoBackend);

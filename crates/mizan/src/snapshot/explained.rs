@@ -22,6 +22,10 @@ pub struct Asked {
     pub pool: Option<String>,
     /// Stands for all that is left to chance.
     pub seed: u64,
+    /// The region that it is of, whatever it says; `None`: as it says.
+    pub region: Option<String>,
+    /// The language that it is in, whatever it says; `None`: as it says.
+    pub language: Option<String>,
 }
 
 /// Why nothing can be said.
@@ -33,6 +37,9 @@ pub enum AskError {
     /// There is no such pool.
     #[error("there is no pool `{0}`")]
     UnknownPool(String),
+    /// No request here is of that region.
+    #[error("no request here is of region `{0}`")]
+    UnknownRegion(String),
     /// It has no requests.
     #[error("listener `{0}` hands bytes through and reads no requests")]
     NotHttp(String),
@@ -55,12 +62,25 @@ pub struct Explained<'s> {
     pub seen: Seen,
     /// The route that it takes.
     pub route: Option<&'s Arc<Route>>,
+    /// Its region, where requests may be of several.
+    pub region: Option<Arc<str>>,
+    /// What its backend is offered by its language; `None`: the route offers nothing.
+    pub offered: Option<Offered>,
     /// Routes that it nearly takes, the nearest first, and how many more there are.
     pub near: (Vec<Near<'s>>, usize),
     /// What Mizan answers by itself.
     pub answer: Option<Answer>,
     /// Where it goes; `None` if Mizan answers before that is asked.
     pub picked: Option<Picked<'s>>,
+}
+
+/// Settings that a backend is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// What the request says of its language, or what it was said to be in; `None`: nothing.
+    pub language: Option<String>,
+    /// Headers with their values.
+    pub settings: Vec<(String, String)>,
 }
 
 /// What routes see of a request.

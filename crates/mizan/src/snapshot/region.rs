@@ -66,6 +66,14 @@ impl Regions {
         self.header.as_deref()
     }
 
+    /// The place of a region by its name, on a balancer of region `own`; `None`: no request here is of it.
+    pub fn named(&self, own: &str, name: &str) -> Option<u16> {
+        match name == own {
+            true => Some(0),
+            false => self.place(name.as_bytes()),
+        }
+    }
+
     fn place(&self, name: &[u8]) -> Option<u16> {
         let found = self.names.binary_search_by(|own| own.as_bytes().cmp(name));
         u16::try_from(found.ok()? + 1).ok()

@@ -566,4 +566,5 @@ fn a_request_goes_by_its_region_and_its_backend_is_told_the_settings_of_its_lang
         nobody.text()
     );
     assert!(ask("X-Region: mars\r\n").text().starts_with("seoul"));
+    told::what_is_explained_of_regions_and_languages(&mizan);
 }

@@ -29,6 +29,12 @@ pub struct ExplainRequest {
     /// Stands for all that is left to chance, `0` to `4294967295`. Default: drawn anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
+    /// The region that it is of. Default: what the request, its client's address and the balancer say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The language that it is in, for settings: a tag, or a list as `Accept-Language` has it. Default: what the request says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
 }
 
 /// What is wrong with a question.
@@ -88,6 +94,8 @@ impl ExplainRequest {
             listener: self.listener.clone(),
             pool: self.pool.clone(),
             seed: self.seed.map_or(random >> 32, u64::from),
+            region: self.region.clone(),
+            language: self.language.clone(),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Candidate, ExplainView, FailedCondition, KeyHashed, NearMiss, OwnAnswer, PassedOverView,
-    PoolAsked, RequestSeen, RouteTaken, SplitShare,
+    PoolAsked, RequestSeen, RouteTaken, SettingsOffered, SplitShare,
 };
 use crate::admin::view::{LoadView, action, conditions, state};
 use crate::snapshot::route::{Near, Route, host_text, path_text};
@@ -25,10 +25,15 @@ impl ExplainView {
                 path: seen.path.clone(),
                 query: seen.query.clone(),
                 client: seen.client.as_ref().map(IpAddr::to_string),
+                region: explained.region.as_ref().map(ToString::to_string),
             },
             route: explained.route.map(|route| RouteTaken::new(route)),
             nearly: explained.near.0.iter().map(NearMiss::new).collect(),
             nearly_more: explained.near.1,
+            offered: explained.offered.as_ref().map(|offered| SettingsOffered {
+                language: offered.language.clone(),
+                headers: offered.settings.iter().cloned().collect(),
+            }),
             answer: explained.answer.as_ref().map(OwnAnswer::new),
             pool: explained.picked.as_ref().map(PoolAsked::new),
         }
@@ -254,6 +259,11 @@ fn why_of_two(pick: &mizan_core::pool::Explained, key: &str) -> String {
 /// What is meant by the name that `error` is about; else nothing.
 pub fn meant(snapshot: &Snapshot, error: &AskError) -> String {
     let (name, known): (_, Vec<&str>) = match error {
+        AskError::UnknownRegion(name) => {
+            let own = std::iter::once(&snapshot.settings.region);
+            let all = own.chain(snapshot.regions.names()).map(|name| &**name);
+            (name, all.collect())
+        }
         AskError::UnknownPool(name) => (name, snapshot.pools.keys().map(|name| &**name).collect()),
         AskError::UnknownListener(name) => {
             let listeners = snapshot.listeners.iter();

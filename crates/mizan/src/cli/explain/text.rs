@@ -2,6 +2,7 @@
 
 use crate::admin::explain::{
     Candidate, ExplainView, FailedCondition, NearMiss, OwnAnswer, PoolAsked, RouteTaken,
+    SettingsOffered,
 };
 use crate::cli::output::{state_word, table};
 
@@ -20,7 +21,10 @@ pub(super) fn describe(view: &ExplainView) -> String {
     let nearly = view.nearly.iter().map(near);
     let more = (view.nearly_more > 0).then(|| format!("and {} more", view.nearly_more));
     rows.extend(headed("NEARLY", nearly.chain(more)));
+    let region = view.request.region.as_ref();
+    rows.extend(region.map(|region| row("REGION", region.clone())));
     rows.extend(view.pool.iter().flat_map(pool));
+    rows.extend(view.offered.iter().map(|it| row("OFFERED", offered(it))));
     rows.extend(view.answer.iter().map(|own| row("ANSWER", answer(own))));
     let mut text = table("", &rows);
     if let Some(pool) = &view.pool {
@@ -65,6 +69,18 @@ fn listener(view: &ExplainView) -> String {
         false => "",
     };
     format!("{}{assumed}", view.listener)
+}
+
+fn offered(offered: &SettingsOffered) -> String {
+    let language = offered.language.as_deref().unwrap_or("none");
+    let headers = offered.headers.iter();
+    let headers: Vec<_> = headers
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    match &headers[..] {
+        [] => format!("no settings (language {language})"),
+        headers => format!("{} (language {language})", headers.join(", ")),
+    }
 }
 
 fn route(route: &RouteTaken) -> String {

@@ -28,6 +28,8 @@ pub(in crate::proxy) struct Sender<'d> {
     pub(in crate::proxy) shown: Option<&'d Shown>,
     /// Stands for chance where a split goes by none of the request's keys; `None`: a new random number.
     pub(in crate::proxy) chance: Option<u64>,
+    /// The place of the requests' region, whatever they say of it; `None`: as they say.
+    pub(in crate::proxy) region: Option<u16>,
 }
 
 impl<'d> Sender<'d> {
@@ -42,6 +44,7 @@ impl<'d> Sender<'d> {
             http2: down.http2,
             shown: down.shown.as_deref(),
             chance: None,
+            region: None,
         }
     }
 

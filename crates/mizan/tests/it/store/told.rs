@@ -54,3 +54,54 @@ fn a_store_that_is_lost_is_counted() {
         mizan.metric("mizan_store_events_total", "connected") == 2.0
     });
 }
+
+/// Of a balancer of region kr that serves jp and sg as well, and offers the tokenizer of a request's language.
+pub(super) fn what_is_explained_of_regions_and_languages(mizan: &Mizan) {
+    let explained = |arguments: &[&str]| {
+        let said = ask(mizan, &[&["explain", "--json"], arguments].concat());
+        let told: Value = serde_json::from_str(&said.out).expect("it is JSON");
+        let (pool, offered) = (&told["pool"]["name"], &told["offered"]["headers"]);
+        let offered = offered["x-tokenizer"].as_str().unwrap_or("none").to_owned();
+        (
+            said.exit,
+            pool.as_str().unwrap_or("none").to_owned(),
+            offered,
+        )
+    };
+    let expected =
+        |exit: i32, pool: &str, offered: &str| (exit, pool.to_owned(), offered.to_owned());
+    assert_eq!(
+        explained(&["--region", "jp", "--language", "ja"]),
+        expected(0, "jp/trending", "sudachi")
+    );
+    let said = [
+        "http://a/",
+        "-H",
+        "X-Region: jp",
+        "-H",
+        "Accept-Language: ko-KR",
+    ];
+    assert_eq!(explained(&said), expected(0, "jp/trending", "mecab"));
+    // What is asked about goes before what the request says.
+    let other = [&said[..], &["--region", "kr", "--language", "fr"]].concat();
+    assert_eq!(explained(&other), expected(0, "trending", "none"));
+    assert_eq!(explained(&["--region", "sg"]), expected(1, "none", "none"));
+    let text = done(ask(
+        mizan,
+        &["explain", "--region", "jp", "--language", "ja"],
+    ));
+    assert!(text.contains("REGION    jp\n"), "{text}");
+    assert!(
+        text.contains("OFFERED   x-tokenizer: sudachi (language ja)"),
+        "{text}"
+    );
+    let unknown = ask(mizan, &["explain", "--region", "jpn"]);
+    assert_eq!(unknown.exit, 2);
+    assert!(
+        unknown
+            .err
+            .contains("no request here is of region `jpn`; did you mean `jp`?"),
+        "{}",
+        unknown.err
+    );
+}

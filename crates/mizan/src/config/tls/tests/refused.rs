@@ -327,7 +327,10 @@ fn ticket_keys_of_the_store_need_a_store_and_no_file_beside_it() {
     let expected = format!("{at}ticket keys come from a file or from the store, not from both");
     assert_eq!(only(&pki, &both), expected);
     let told = found(&pki, &(keys("store = \"a/b\"") + store));
-    assert!(told[0].starts_with(&format!("{at}`a/b` is no name")), "{told:?}");
+    assert!(
+        told[0].starts_with(&format!("{at}`a/b` is no name")),
+        "{told:?}"
+    );
 }
 
 #[test]
