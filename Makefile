@@ -12,7 +12,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup lab lint fmt clippy doc deny test test-rust test-long suites suites-short \
-	fuzz deb fleet bench bench-full bench-setup release release-lto
+	fuzz deb fleet fleet-long fleet-short bench bench-full bench-setup release release-lto
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -45,7 +45,15 @@ doc:
 deny:
 	$(CARGO) deny --locked check licenses bans sources
 
-test: setup test-rust suites-short ## everything that CI runs: unit, property, socket, tidy, fuzz smoke, short suites
+test: setup test-rust fleet-short suites-short ## everything that CI runs: unit, property, socket, tidy, fuzz smoke, a fleet, short suites
+
+# Five minutes of random edits and faults, and the release binary that the suites want is built meanwhile.
+fleet-short:
+	@mkdir -p $(TARGET_DIR)
+	@python3 bench/fleet.py --mizan $(TARGET_DIR)/debug/mizan --seconds $(or $(FLEET_SECONDS),300) --faults-every 20 \
+		>$(TARGET_DIR)/fleet.log 2>&1 & fleet=$$!; \
+	nice -n 10 $(MAKE) release; release=$$?; \
+	wait $$fleet; fleet=$$?; cat $(TARGET_DIR)/fleet.log; [ $$release -eq 0 ] && [ $$fleet -eq 0 ]
 
 # The product by itself, with the features that it ships with: what other crates' tests need would be built into it, too.
 test-rust:
@@ -78,6 +86,9 @@ bench: release-lto bench-setup ## Mizan beside nginx, HAProxy, Envoy, Caddy and 
 
 fleet: setup release ## three nodes of etcd, eight balancers behind delays, edits and faults: how long, and none missed
 	python3 bench/fleet.py --mizan $(MIZAN) --seconds $(or $(SECONDS_OF_EDITS),60)
+
+fleet-long: setup release ## the same for an hour, with random edits and a fault each half minute
+	python3 bench/fleet.py --mizan $(MIZAN) --seconds $(or $(SECONDS_OF_EDITS),3600) --faults-every 30
 
 bench-full: release-lto bench-setup ## every point, in three rounds or five: about an hour
 	python3 bench/bench.py run --full --mizan $(TARGET_DIR)/release-lto/mizan

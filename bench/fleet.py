@@ -3,9 +3,12 @@
 
 Three nodes of etcd, eight balancers of a region each behind a delay of their own (5 to 300 ms there and back, to etcd and
 from it), an editor at the first, and faults: a region that is cut off, an etcd that is killed, one that is stopped. An edit is
-timed from before it is sent until each balancer says that it is in force.
+timed from before it is sent until each balancer says that it is in force. Somebody follows the changes at each balancer: no
+revision may be skipped.
 
-    bench/fleet.py --mizan target/release/mizan [--seconds 60] [--json FILE]
+    bench/fleet.py --mizan target/release/mizan [--seconds 60] [--faults-every SECONDS] [--json FILE]
+
+With --faults-every edits and faults are random, and the times are of a machine in trouble: what counts is that nothing is missed.
 """
 import argparse
 import asyncio
@@ -155,7 +158,33 @@ class Balancer:
             )
         command = [binary, "serve", "--config", config, "--admin", self.socket]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.seen, self.out_of_order, self.is_over = [], 0, False
         threading.Thread(target=self.read, daemon=True).start()
+        threading.Thread(target=self.follow, daemon=True).start()
+
+    def follow(self):
+        """Follows all changes, as a program would: where it was cut it goes on behind what it has seen."""
+        while not self.is_over:
+            try:
+                self.follow_once()
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.1)
+
+    def follow_once(self):
+        connection = Unix(self.socket)
+        headers = {"Last-Event-ID": str(self.seen[-1])} if self.seen else {}
+        connection.request("GET", "/v1/events", headers=headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            answer.read()
+            return
+        for line in answer:
+            if line.startswith(b"id:"):
+                revision = int(line[3:])
+                if self.seen and revision <= self.seen[-1]:
+                    self.out_of_order += 1
+                self.seen.append(revision)
 
     def read(self):
         for line in self.process.stderr:
@@ -175,7 +204,7 @@ class Balancer:
         text = answer.read()
         connection.close()
         if answer.status != 200:
-            raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+            raise RuntimeError(f"{method} {path}: {answer.status} {text[:160]!r}")
         return json.loads(text)
 
     def store(self):
@@ -205,6 +234,11 @@ def put(editor, key, document):
     return begun, edit["revision"]
 
 
+def delete(editor, key):
+    begun = time.time()
+    return begun, editor.ask("DELETE", f"/v1/objects/{key}")["revision"]
+
+
 def quantile(values, part):
     values = sorted(values)
     return values[min(len(values) - 1, int(part * len(values)))] if values else float("nan")
@@ -222,15 +256,41 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rate", type=float, default=5, help="edits a second")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--faults-every", type=float, help="random faults, so many seconds apart, and random edits")
     parser.add_argument("--json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = Fleet(options, folder).run()
+        own = one_machine(options.mizan, folder)
+        report = {"one_machine_ms": own, **Fleet(options, folder).run()}
     print(json.dumps(report, indent=2) if options.json == "-" else describe(report))
     if options.json and options.json != "-":
         with open(options.json, "w") as file:
             json.dump(report, file, indent=2)
-    sys.exit(0 if report["missed"] == 0 and report["divergence"] == 0 and report["digests"] == 1 else 1)
+    is_good = report["digests"] == 1 and not any(report[count] for count in ("missed", "skipped", "divergence"))
+    sys.exit(0 if is_good else 1)
+
+
+def milliseconds(values):
+    return {f"p{int(part * 100)}": round(quantile(values, part) * 1000, 1) for part in (0.5, 0.9, 0.99)}
+
+
+def one_machine(binary, folder):
+    """One balancer with the store that it has within itself: from before an edit is sent until it is in force."""
+    balancer = Balancer(binary, folder, "own", f"embedded:{folder}/own-store")
+    try:
+        until("a balancer is live", 60, lambda: balancer.store()["standing"] == "live")
+        put(balancer, "pools/own/trending", {"schema": 1})
+        times = []
+        for weight in range(1, 301):
+            document = {"schema": 1, "address": "127.0.0.1:9", "weight": weight}
+            begun, revision = put(balancer, "backends/own/trending/a", document)
+            until("an edit is in force", 30, lambda: balancer.in_force_at(revision))
+            times.append(balancer.in_force_at(revision) - begun)
+        return milliseconds(times)
+    finally:
+        balancer.is_over = True
+        balancer.process.kill()
+        balancer.process.wait()
 
 
 class Fleet:
@@ -246,7 +306,7 @@ class Fleet:
         self.loop.ready.wait()
         store = lambda region: "etcd://" + ",".join(f"127.0.0.1:{link.port}" for link in self.links[region])
         self.balancers = [Balancer(options.mizan, folder, region, store(region)) for region, _ in REGIONS]
-        self.edits, self.faults = [], []
+        self.edits, self.faults, self.extra = [], [], set()
 
     def run(self):
         try:
@@ -264,14 +324,23 @@ class Fleet:
         editor = self.balancers[0]
         until("all balancers are live", 60, lambda: all(it.store()["standing"] == "live" for it in self.balancers))
         for region, _ in REGIONS:
-            put(editor, f"pools/{region}/trending", {"schema": 1})
-            put(editor, f"backends/{region}/trending/a", {"schema": 1, "address": "127.0.0.1:9", "weight": 1})
+            self.edits.append(put(editor, f"pools/{region}/trending", {"schema": 1}))
+            self.edits.append(put(editor, f"backends/{region}/trending/a", self.backend()))
+        until("all are followed", 60, lambda: all(it.seen for it in self.balancers))
+        # What was there before somebody followed is no change to him.
+        self.edits.clear()
         quiet, end = time.time(), time.time() + self.options.seconds
         plan = [
             (0.35, "a region is cut off for 2 s", self.cut),
             (0.55, "an etcd is killed with -9 and started again after 2 s", self.kill),
             (0.75, "an etcd is stopped for 2 s", self.stop),
         ]
+        if self.options.faults_every:
+            # The last ones leave time to catch up before the end.
+            count = int((self.options.seconds - 10) / self.options.faults_every)
+            faults = [fault[1:] for fault in plan]
+            times = [at * self.options.faults_every / self.options.seconds for at in range(1, count + 1)]
+            plan = [(at, *self.random.choice(faults)) for at in times]
         running = []
         while time.time() < end:
             part = (time.time() - quiet) / self.options.seconds
@@ -279,10 +348,8 @@ class Fleet:
                 _, name, fault = plan.pop(0)
                 running.append(threading.Thread(target=fault, args=(name,)))
                 running[-1].start()
-            region = self.random.choice(REGIONS)[0]
-            document = {"schema": 1, "address": "127.0.0.1:9", "weight": self.random.randint(1, 1000)}
             try:
-                self.edits.append(put(editor, f"backends/{region}/trending/a", document))
+                self.edits.append(self.edit(editor))
             except (RuntimeError, OSError) as error:
                 # The store may be away for a moment: an edit that failed is none.
                 print(f"fleet: an edit was not made: {error}", file=sys.stderr)
@@ -290,16 +357,50 @@ class Fleet:
         for fault in running:
             fault.join()
         last = max(revision for _, revision in self.edits)
-        until("all have the last edit", 30, lambda: all(it.in_force_at(last) for it in self.balancers))
+        until("all have the last edit", 60, lambda: all(it.in_force_at(last) for it in self.balancers))
+        until("all have seen the last edit", 60, lambda: all(it.seen[-1] >= last for it in self.balancers))
+        for balancer in self.balancers:
+            balancer.is_over = True
         return self.report()
 
+    def backend(self):
+        return {"schema": 1, "address": "127.0.0.1:9", "weight": self.random.randint(1, 1000)}
+
+    def edit(self, editor):
+        """One edit: of a weight, or with --faults-every one of several kinds."""
+        region = self.random.choice(REGIONS)[0]
+        kinds = ["weight"] * 4 + ["add", "delete", "chain", "settings"]
+        kind = self.random.choice(kinds) if self.options.faults_every else "weight"
+        if kind == "add" and len(self.extra) < 200:
+            # No two backends of a pool may have one address.
+            number = self.random.randint(0, 2**24 - 1)
+            key = f"backends/{region}/trending/x{number}"
+            address = f"127.{number >> 16 | 1}.{number >> 8 & 255}.{number & 255}:9"
+            made = put(editor, key, {**self.backend(), "address": address})
+            self.extra.add(key)
+            return made
+        if kind == "delete" and self.extra:
+            key = self.random.choice(sorted(self.extra))
+            made = delete(editor, key)
+            self.extra.discard(key)
+            return made
+        if kind == "chain":
+            other = self.random.choice(REGIONS)[0]
+            remote = [{"pool": "trending", "region": other, "allow_remote": True}] if other != region else []
+            return put(editor, f"chains/{region}/trending", {"schema": 1, "pools": ["trending", *remote]})
+        if kind == "settings":
+            language = self.random.choice(["ko", "ja", "zh-hant", "th"])
+            return put(editor, f"settings/{language}", {"schema": 1, "tokenizer": f"t{self.random.randint(1, 10**9)}"})
+        return put(editor, f"backends/{region}/trending/a", self.backend())
+
     def cut(self, name):
-        links = self.links[REGIONS[4][0]]
+        region = self.random.choice(REGIONS)[0] if self.options.faults_every else REGIONS[4][0]
+        links = self.links[region]
         begun = time.time()
         self.loop.call(lambda: [link.cut() for link in links])
         time.sleep(2)
         self.loop.call(lambda: [link.mend() for link in links])
-        self.faults.append({"what": name, "begun": begun, "ended": time.time(), "region": REGIONS[4][0]})
+        self.faults.append({"what": name, "begun": begun, "ended": time.time(), "region": region})
 
     def kill(self, name):
         begun = time.time()
@@ -344,14 +445,16 @@ class Fleet:
             if is_quiet and times:
                 everywhere.append(max(times))
         stores = [balancer.store() for balancer in self.balancers]
-        ms = lambda values: {f"p{int(part * 100)}": round(quantile(values, part) * 1000, 1) for part in (0.5, 0.9, 0.99)}
         return {
             "edits": len(self.edits),
-            "one_balancer_ms": ms(quiet),
-            "editors_own_ms": ms(own),
-            "everywhere_ms": ms(everywhere),
+            "one_balancer_ms": milliseconds(quiet),
+            "editors_own_ms": milliseconds(own),
+            "everywhere_ms": milliseconds(everywhere),
             "after_a_fault_seconds": {what: round(late, 2) for what, late in catching.items()},
+            "faults": len(self.faults),
             "missed": missed,
+            # Of changes that somebody followed, at each balancer: not told, or told twice or in the wrong order.
+            "skipped": sum(len({revision for _, revision in self.edits} - set(it.seen)) + it.out_of_order for it in self.balancers),
             "divergence": sum(store["divergences"] for store in stores),
             "digests": len({store["node"]["digest"] for store in stores}),
             "losses": sum(store["losses"] for store in stores),
@@ -360,12 +463,13 @@ class Fleet:
 
 def describe(report):
     lines = [f"{report['edits']} edits, eight regions behind 5 to 300 ms, three nodes of etcd"]
-    for key, what in [("editors_own_ms", "in force where it was made"), ("one_balancer_ms", "in force at a balancer"), ("everywhere_ms", "in force everywhere")]:
+    for key, what in [("one_machine_ms", "one machine, embedded store"), ("editors_own_ms", "in force where it was made"), ("one_balancer_ms", "in force at a balancer"), ("everywhere_ms", "in force everywhere")]:
         values = ", ".join(f"{name} {value} ms" for name, value in report[key].items())
         lines.append(f"  {what}: {values}")
     for what, late in report["after_a_fault_seconds"].items():
         lines.append(f"  {what}: all caught up {late} s after its end")
-    lines.append(f"  missed changes {report['missed']}, divergence {report['divergence']}, tables that differ at the end {report['digests'] - 1}")
+    lines.append(f"  {report['faults']} faults, the store was lost {report['losses']} times")
+    lines.append(f"  missed changes {report['missed']}, revisions skipped by who followed {report['skipped']}, divergence {report['divergence']}, tables that differ at the end {report['digests'] - 1}")
     return "\n".join(lines)
 
 
