@@ -12,7 +12,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup lab lint fmt clippy doc deny test test-rust test-long suites suites-short \
-	fuzz deb fleet fleet-long fleet-short bench bench-full bench-setup release release-lto
+	fuzz deb fleet fleet-long fleet-short bench bench-full bench-readers bench-setup release release-lto
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -89,6 +89,9 @@ fleet: setup release ## three nodes of etcd, eight balancers behind delays, edit
 
 fleet-long: setup release ## the same for an hour, with random edits and a fault each half minute
 	python3 bench/fleet.py --mizan $(MIZAN) --seconds $(or $(SECONDS_OF_EDITS),3600) --faults-every 30
+
+bench-readers: release ## what a program needs to look at the routing table, and to read one of 100 kB, in Rust and PHP
+	python3 bench/readers/run.py --mizan $(MIZAN)
 
 bench-full: release-lto bench-setup ## every point, in three rounds or five: about an hour
 	python3 bench/bench.py run --full --mizan $(TARGET_DIR)/release-lto/mizan
