@@ -32,9 +32,16 @@ AFTER_FAULT = 2.0
 
 
 def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """Below those that outgoing connections take: whoever stops listening for a while has it again."""
+    while True:
+        port = random.SystemRandom().randint(10240, 30719)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Link:
@@ -122,11 +129,18 @@ class Etcd:
             f"--listen-peer-urls=http://127.0.0.1:{peer}", f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster={together}", "--heartbeat-interval=50", "--election-timeout=500",
         ]
+        self.log = os.path.join(folder, f"{name}.log")
         self.start()
 
     def start(self):
-        quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen(self.command, stdin=quiet, stdout=quiet, stderr=quiet)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def check(self):
+        """That it ended by itself is no fault of ours that could be measured."""
+        if self.process.poll() is not None:
+            with open(self.log, errors="replace") as log:
+                sys.exit(f"fleet: etcd ended by itself ({self.process.returncode}):\n{log.read()[-2000:]}")
 
     def kill(self):
         self.process.kill()
@@ -259,6 +273,8 @@ def main():
     parser.add_argument("--faults-every", type=float, help="random faults, so many seconds apart, and random edits")
     parser.add_argument("--json")
     options = parser.parse_args()
+    # What was started is stopped whoever ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         own = one_machine(options.mizan, folder)
         report = {"one_machine_ms": own, **Fleet(options, folder).run()}
@@ -306,7 +322,7 @@ class Fleet:
         self.loop.ready.wait()
         store = lambda region: "etcd://" + ",".join(f"127.0.0.1:{link.port}" for link in self.links[region])
         self.balancers = [Balancer(options.mizan, folder, region, store(region)) for region, _ in REGIONS]
-        self.edits, self.faults, self.extra = [], [], set()
+        self.edits, self.faults, self.extra, self.is_killing = [], [], set(), False
 
     def run(self):
         try:
@@ -354,6 +370,9 @@ class Fleet:
                 # The store may be away for a moment: an edit that failed is none.
                 print(f"fleet: an edit was not made: {error}", file=sys.stderr)
             time.sleep(1 / self.options.rate)
+            if not self.is_killing:
+                for etcd in self.etcd:
+                    etcd.check()
         for fault in running:
             fault.join()
         last = max(revision for _, revision in self.edits)
@@ -404,9 +423,11 @@ class Fleet:
 
     def kill(self, name):
         begun = time.time()
+        self.is_killing = True
         self.etcd[1].kill()
         time.sleep(2)
         self.etcd[1].start()
+        self.is_killing = False
         self.faults.append({"what": name, "begun": begun, "ended": time.time(), "region": None})
 
     def stop(self, name):
