@@ -204,15 +204,20 @@ impl Disk {
             self.meta = meta;
             return Ok(());
         };
-        // A disk that was full while the log was written has no end of the transaction in it. Of any other fault nobody
-        // can say what has reached the disk: pages that failed to be written may count as written from then on.
-        let is_full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+        // The end of a transaction is the last that is written to the log, before it is forced to the disk: where a write
+        // found no room the end is not in it, and the next transaction is written over what is. Of any other fault nobody can
+        // say what has reached the disk: pages that failed to be forced there may count as written from then on.
         let undone =
             self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok();
-        match is_full && undone {
+        match found_no_room(&error) && undone {
             true => Err(Unwritten::Full(error.to_string())),
             false => Err(Unwritten::Broken(error.to_string())),
         }
+    }
+
+    /// Writes the row of `meta` alone, to see whether there is room again.
+    pub(super) fn look(&mut self) -> Result<(), Unwritten> {
+        self.write(self.meta.clone(), |_, _| Ok(()))
     }
 
     /// Notes what is to be acknowledged. A note that cannot be written leaves an older one: less would be noticed, and
@@ -238,9 +243,9 @@ impl Disk {
         }
         let written = self.checkpoint("PASSIVE").map_err(|error| {
             let what = error.to_string();
-            match error.sqlite_error().map(|error| error.extended_code) {
-                Some(ffi::SQLITE_FULL | ffi::SQLITE_IOERR_WRITE) => Unwritten::Full(what),
-                _ => Unwritten::Broken(what),
+            match found_no_room(&error) {
+                true => Unwritten::Full(what),
+                false => Unwritten::Broken(what),
             }
         });
         if written.is_ok() {
@@ -258,6 +263,13 @@ impl Disk {
         let pragma = format!("PRAGMA wal_checkpoint({mode})");
         self.connection.query_row(&pragma, (), |_| Ok(()))
     }
+}
+
+/// Whether a write found no room. SQLite says so of a full disk alone; of a quota that is used up (`EDQUOT`), or a file that may
+/// not grow (`EFBIG`), it says that a write failed.
+fn found_no_room(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(code, Some(ffi::SQLITE_FULL | ffi::SQLITE_IOERR_WRITE))
 }
 
 fn logged_bytes(events: &[Event]) -> usize {

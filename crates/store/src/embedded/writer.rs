@@ -103,16 +103,12 @@ impl Writer {
         if let Some((_, again)) = &self.held_up {
             return again.saturating_sub(now);
         }
-        let history = self.shared.history();
-        let Some(next) = history.leases().map(|(_, term)| term.until).min() else {
-            return FOREVER;
-        };
-        let wait = next.saturating_sub(now);
         if self.is_full {
-            wait.max(FULL_WAIT)
-        } else {
-            wait
+            return FULL_WAIT;
         }
+        let history = self.shared.history();
+        let next = history.leases().map(|(_, term)| term.until).min();
+        next.map_or(FOREVER, |next| next.saturating_sub(now))
     }
 
     fn serve(&mut self, requests: Vec<Request>) {
@@ -148,8 +144,11 @@ impl Writer {
             Err(Unwritten::Full(what)) => self.held_up = Some((what, now + FULL_WAIT)),
             Err(Unwritten::Broken(what)) => self.shared.set_fault(&what),
         }
-        let full = self.held_up.as_ref().map(|(what, _)| what.clone());
-        self.shared.set_full(full);
+        if let Some((what, _)) = &self.held_up {
+            self.shared.set_full(Some(what.clone()));
+        } else if !self.is_full {
+            self.shared.set_full(None);
+        }
     }
 
     /// Why nothing can be written now, if it is known before it is tried.
@@ -180,17 +179,36 @@ impl Writer {
                 match self.disk.commit(&changes, revision) {
                     Ok(()) => {
                         self.disk.note_head();
-                        self.is_full = false;
+                        self.set_full(None);
                         shared.history_mut().apply(changes);
                         self.moved.send_replace(revision);
                     }
                     Err(unwritten) => failed = Some(self.unwritten(unwritten)),
                 }
+            } else if self.is_full {
+                self.look();
             }
         }
         for answer in answers {
             answer(failed.as_ref());
         }
+    }
+
+    /// Whether there is room again, which nobody would know before somebody writes.
+    fn look(&mut self) {
+        match self.disk.look() {
+            Ok(()) => {
+                self.disk.note_head();
+                self.set_full(None);
+            }
+            // It is told already, or is from now on.
+            Err(unwritten) => drop(self.unwritten(unwritten)),
+        }
+    }
+
+    fn set_full(&mut self, what: Option<String>) {
+        self.is_full = what.is_some();
+        self.shared.set_full(what);
     }
 
     fn stage(&self, request: Request, staged: &mut Staged<'_>) -> Held {
@@ -259,8 +277,9 @@ impl Writer {
     fn unwritten(&mut self, unwritten: Unwritten) -> Error {
         match unwritten {
             Unwritten::Full(what) => {
-                self.is_full = true;
-                full(&what)
+                let error = full(&what);
+                self.set_full(Some(what));
+                error
             }
             Unwritten::Broken(what) => {
                 self.shared.set_fault(&what);
