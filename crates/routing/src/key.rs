@@ -247,6 +247,16 @@ impl Object {
         (kind, parts.map(|part| part.map(Name::as_str)))
     }
 
+    /// The region and the name of the pool that it is, or belongs to.
+    pub fn pool(&self) -> Option<(&Name, &Name)> {
+        match self {
+            Self::Backend { region, pool, .. }
+            | Self::Boost { region, pool, .. }
+            | Self::Pool { region, pool } => Some((region, pool)),
+            Self::Chain { .. } | Self::Meta | Self::Route { .. } | Self::Settings { .. } => None,
+        }
+    }
+
     /// The bytes of its key.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = u8> {
         let (kind, parts) = self.parts();
@@ -254,11 +264,48 @@ impl Object {
         kind.bytes()
             .chain(parts.flat_map(|part| b"/".iter().copied().chain(part.bytes())))
     }
+
+    /// How many bytes its key has.
+    pub(crate) fn key_len(&self) -> usize {
+        let (kind, parts) = self.parts();
+        let parts = parts.into_iter().flatten();
+        kind.len() + parts.map(|part| 1 + part.len()).sum::<usize>()
+    }
+
+    /// Whether `key` names it.
+    pub(crate) fn is_key(&self, key: &[u8]) -> bool {
+        let (kind, parts) = self.parts();
+        let rest = parts.into_iter().flatten().try_fold(
+            key.strip_prefix(kind.as_bytes()),
+            |rest, part| {
+                let rest = rest?.strip_prefix(b"/")?;
+                Some(rest.strip_prefix(part.as_bytes()))
+            },
+        );
+        rest.flatten().is_some_and(<[u8]>::is_empty)
+    }
 }
 
+/// A table of thousands compares a million times, so this goes by parts, not by bytes.
 impl Ord for Object {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.bytes().cmp(other.bytes())
+        let ((kind, parts), (other_kind, other_parts)) = (self.parts(), other.parts());
+        // No kind is the beginning of another, and keys of one kind have as many parts.
+        let mut order = kind.cmp(other_kind);
+        for (at, (part, other)) in parts.into_iter().zip(other_parts).enumerate() {
+            let (Some(part), Some(other), Ordering::Equal) = (part, other, order) else {
+                return order;
+            };
+            let (part, other) = (part.as_bytes(), other.as_bytes());
+            let common = part.len().min(other.len());
+            // What stands behind a part that the other one goes on from: some letters are before `/`, others behind it.
+            let end = parts.get(at + 1).and_then(|next| next.map(|_| b'/'));
+            let next = |part: &[u8]| part.get(common).copied().or(end);
+            order = part[..common]
+                .cmp(&other[..common])
+                .then_with(|| next(part).cmp(&next(other)));
+        }
+        order
     }
 }
 
@@ -321,6 +368,14 @@ mod tests {
         fn objects_are_sorted_as_their_keys(a in "(pools|chains)/[ab]{1,2}[-.]?[ab]{0,1}/[ab]{1,2}[-.]?|routes/[ab]{1,2}[-.]?[ab]?", b in "(pools|chains)/[ab]{1,2}[-.]?[ab]{0,1}/[ab]{1,2}[-.]?|routes/[ab]{1,2}[-.]?[ab]?") {
             let object = |key: &str| key.parse::<Object>().expect("it names an object");
             prop_assert_eq!(object(&a).cmp(&object(&b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn a_key_names_what_is_read_of_it_and_nothing_else(a in "(pools|chains)/[ab]{1,2}/[ab]{1,2}|routes/[ab]{1,3}|meta", b in "(pools|chains)/[ab]{1,2}/[ab]{1,2}|routes/[ab]{1,3}/?|meta/?") {
+            let object: Object = a.parse().expect("it names an object");
+            prop_assert!(object.is_key(a.as_bytes()));
+            prop_assert_eq!(object.is_key(b.as_bytes()), a == b);
+            prop_assert_eq!(object.key_len(), a.len());
         }
 
         #[test]

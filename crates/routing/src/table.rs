@@ -4,11 +4,14 @@
 //! a whole is refused only where it passes a limit, or has lost most of what it had without saying that this is meant
 //! ([`Table::has_shrunk_from`]): an empty answer of a store in trouble is not "no routes".
 
+mod before;
+
 use crate::document::{Boost, Chain, Document, FACTOR, Settings};
 use crate::key::{Name, Object};
+use before::Before;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 /// Most objects of a table.
@@ -129,12 +132,32 @@ impl Table {
         stored: impl IntoIterator<Item = Stored<'a>>,
         previous: Option<&Self>,
     ) -> Result<Self, Limit> {
+        Self::of(revision, stored, Before::new(previous, true))
+    }
+
+    /// The same without anything that stays: of `known` no document is read again that stands in the store as it is there.
+    ///
+    /// # Errors
+    /// See [`Table::build`].
+    pub fn build_knowing<'a>(
+        revision: u64,
+        stored: impl IntoIterator<Item = Stored<'a>>,
+        known: &Self,
+    ) -> Result<Self, Limit> {
+        Self::of(revision, stored, Before::new(Some(known), false))
+    }
+
+    fn of<'a>(
+        revision: u64,
+        stored: impl IntoIterator<Item = Stored<'a>>,
+        mut before: Before<'_>,
+    ) -> Result<Self, Limit> {
         let mut table = Self {
             revision,
             ..Self::default()
         };
         for stored in stored {
-            table.take(&stored, previous);
+            table.take(&stored, &mut before);
         }
         table.finish()
     }
@@ -165,10 +188,22 @@ impl Table {
                     value,
                     modified: revision,
                 };
-                table.take(&stored, None);
+                table.take(&stored, &mut Before::new(None, false));
             }
         }
         table.finish()
+    }
+
+    /// Those of its objects that `is_meant` takes, held as they are: for who looks at a part of a table. Nothing is rejected of
+    /// it, and it has no digest.
+    pub fn part(&self, is_meant: impl Fn(&Object) -> bool) -> Self {
+        let objects = self.objects.iter().filter(|(object, _)| is_meant(object));
+        let objects = objects.map(|(object, held)| (object.clone(), Arc::clone(held)));
+        Self {
+            revision: self.revision,
+            objects: objects.collect(),
+            ..Self::default()
+        }
     }
 
     /// Looks at all that was taken together.
@@ -176,7 +211,7 @@ impl Table {
         let bad = self.bad.values();
         let held = self.objects.iter().filter(|(_, held)| !held.is_pinned);
         let sizes: Vec<usize> = held
-            .map(|(object, held)| object.bytes().count() + held.json.len())
+            .map(|(object, held)| object.key_len() + held.json.len())
             .chain(bad.map(|bad| bad.bytes))
             .collect();
         if sizes.len() > OBJECTS_MAX {
@@ -195,20 +230,22 @@ impl Table {
         Ok(self)
     }
 
-    fn take(&mut self, stored: &Stored<'_>, previous: Option<&Self>) {
+    fn take(&mut self, stored: &Stored<'_>, before: &mut Before<'_>) {
+        let is_known = |held: &&Arc<Held>| {
+            !held.is_pinned && held.modified == stored.modified && *held.json == *stored.value
+        };
+        if let Some((object, held)) = before.beside(stored.key)
+            && is_known(&held)
+        {
+            self.objects.insert(object.clone(), Arc::clone(held));
+            return;
+        }
         let text = String::from_utf8_lossy(stored.key);
         let object: Object = match text.parse() {
             Ok(object) => object,
             Err(error) => return self.reject(stored, &error, false),
         };
-        let before = previous.and_then(|previous| previous.objects.get(&object));
-        let is_known = |held: &&Arc<Held>| {
-            !held.is_pinned && held.modified == stored.modified && *held.json == *stored.value
-        };
-        if let Some(held) = before.filter(is_known) {
-            self.objects.insert(object, Arc::clone(held));
-            return;
-        }
+        let before = before.staying(&object);
         match Document::parse(&object, stored.value) {
             Ok(document) => {
                 let held = Held {
@@ -297,8 +334,10 @@ impl Table {
     /// resolved; who writes must not leave one behind.
     pub fn dangling(&self) -> Vec<Rejected> {
         let mut found = Vec::new();
-        // A pool that goes leaves thousands of backends behind; what was meant is looked for once.
+        // A pool that goes leaves thousands of backends behind; what was meant is looked for once. And as a pool's backends
+        // stand one behind the other, so is the pool.
         let mut meant = BTreeMap::new();
+        let mut there = None;
         for (object, held) in &self.objects {
             match (object, &held.document) {
                 (Object::Chain { region, .. }, Document::Chain(chain)) => {
@@ -308,9 +347,16 @@ impl Table {
                     }
                 }
                 (Object::Backend { region, pool, .. } | Object::Boost { region, pool, .. }, _) => {
-                    let (region, pool) = (region.clone(), pool.clone());
-                    let pool = Object::Pool { region, pool };
-                    self.must_have(object, pool, &mut meant, &mut found);
+                    if there == Some((region, pool)) {
+                        continue;
+                    }
+                    let wanted = Object::Pool {
+                        region: region.clone(),
+                        pool: pool.clone(),
+                    };
+                    if self.must_have(object, wanted, &mut meant, &mut found) {
+                        there = Some((region, pool));
+                    }
                 }
                 _ => {}
             }
@@ -318,15 +364,16 @@ impl Table {
         found
     }
 
+    /// Whether it has it.
     fn must_have<'t>(
         &'t self,
         object: &Object,
         pool: Object,
         meant: &mut BTreeMap<Object, Option<&'t Object>>,
         found: &mut Vec<Rejected>,
-    ) {
+    ) -> bool {
         if self.objects.contains_key(&pool) {
-            return;
+            return true;
         }
         let reason = format!("`{pool}` is not there");
         let other = meant
@@ -338,6 +385,7 @@ impl Table {
             hint: other.map(|other| format!("there is `{other}`")),
             is_kept: false,
         });
+        false
     }
 
     /// A pool of that name in another region, or of a name like it in the same.
@@ -385,8 +433,12 @@ impl Table {
                 sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
             }
         };
+        let mut key = String::new();
         for (object, held) in &self.objects {
-            add(object.to_string().as_bytes());
+            key.clear();
+            // Writing to a String does not fail.
+            let _ = write!(key, "{object}");
+            add(key.as_bytes());
             add(&held.json);
         }
         sum

@@ -6,6 +6,8 @@ use super::load::{Content, SystemRoots};
 use super::suggest;
 use super::text::did_you_mean;
 use super::tree::{At, Node, Place, Step, Value};
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Diagnostics kept; of more, only the count is told.
@@ -18,17 +20,21 @@ const SUGGESTION_WORK_MAX: usize = 1_000_000;
 pub(super) struct Report<'a> {
     pub(super) sources: &'a [Source],
     pub(super) found: Vec<Diagnostic>,
-    /// Not kept: errors and all.
-    left_out: usize,
+    /// How many of `found` are errors: each kind has its own room, so that no warning keeps an error out.
+    errors: usize,
+    /// Not kept: errors, and warnings.
+    left_out: [usize; 2],
     suggestion_work: usize,
 }
 
 impl<'a> Report<'a> {
     pub(super) fn new(sources: &'a [Source], found: Vec<Diagnostic>) -> Self {
+        let errors = found.iter().filter(|it| it.severity == Severity::Error);
         Self {
             sources,
+            errors: errors.count(),
             found,
-            left_out: 0,
+            left_out: [0; 2],
             suggestion_work: 0,
         }
     }
@@ -43,8 +49,13 @@ impl<'a> Report<'a> {
         message: String,
         help: Option<String>,
     ) {
-        if self.found.len() >= DIAGNOSTICS_MAX {
-            self.left_out += 1;
+        let is_error = severity == Severity::Error;
+        let kept = match is_error {
+            true => self.errors,
+            false => self.found.len() - self.errors,
+        };
+        if kept >= DIAGNOSTICS_MAX {
+            self.left_out[usize::from(!is_error)] += 1;
             return;
         }
         let Some(source) = self.sources.get(place.file) else {
@@ -55,6 +66,7 @@ impl<'a> Report<'a> {
             None => path,
             Some(_) => within_object(&path).to_owned(),
         };
+        self.errors += usize::from(is_error);
         let span = first_line(&source.text, place);
         let diagnostic = Diagnostic::new(source, span, severity, code, message);
         self.found.push(Diagnostic {
@@ -79,27 +91,23 @@ impl<'a> Report<'a> {
 
     /// Everything, in the order of the files.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
-        let file_index = |diagnostic: &Diagnostic| {
-            self.sources
-                .iter()
-                .position(|source| source.path == diagnostic.file)
-        };
-        self.found.sort_by_key(|diagnostic| {
-            (
-                file_index(diagnostic),
-                diagnostic.span.start,
-                diagnostic.span.end,
-            )
+        if self.found.is_empty() {
+            return self.found;
+        }
+        // A table's objects are files here, thousands of them.
+        let paths = self.sources.iter().enumerate().rev();
+        let index: HashMap<&Path, usize> = paths.map(|(at, source)| (&*source.path, at)).collect();
+        self.found.sort_by_cached_key(|diagnostic| {
+            let file = index.get(&*diagnostic.file).copied();
+            (file, diagnostic.span.start, diagnostic.span.end)
         });
-        if let (true, Some(source)) = (self.left_out > 0, self.sources.first()) {
-            let message = format!("{} more errors and warnings are not shown", self.left_out);
-            self.found.push(Diagnostic::new(
-                source,
-                0..0,
-                Severity::Error,
-                "too_many",
-                message,
-            ));
+        let kinds = [(Severity::Error, "errors"), (Severity::Warning, "warnings")];
+        for ((severity, what), count) in kinds.into_iter().zip(self.left_out) {
+            if let (true, Some(source)) = (count > 0, self.sources.first()) {
+                let message = format!("{count} more {what} are not shown");
+                let diagnostic = Diagnostic::new(source, 0..0, severity, "too_many", message);
+                self.found.push(diagnostic);
+            }
         }
         self.found
     }
@@ -325,7 +333,7 @@ impl Cx<'_> {
 
     /// The place of what `at` leads to.
     pub(super) fn place(&self, at: &At<'_>) -> Place {
-        self.tree.locate(&at.steps()).place
+        self.tree.place(&at.steps())
     }
 
     /// `lb.toml:12`.

@@ -90,7 +90,14 @@ impl<'s> Checker<'s, '_, '_> {
             .get(schema, "propertyNames")
             .and_then(|names| names["format"].as_str())
             .and_then(format_named);
-        let present: Vec<String> = table.keys().cloned().collect();
+        let is_known = |key: &String| {
+            others.is_some() || properties.is_some_and(|properties| properties.contains_key(key))
+        };
+        // Asked for only where a key is unknown.
+        let present: Vec<String> = match table.keys().all(is_known) {
+            true => Vec::new(),
+            false => table.keys().cloned().collect(),
+        };
         for (key, entry) in table.iter_mut() {
             let here = at.key(key);
             let Some(schema) = properties

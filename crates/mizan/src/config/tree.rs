@@ -207,24 +207,33 @@ impl Node {
         }
     }
 
-    /// The place of a path, or of as much of it as is there.
-    pub(super) fn locate(&self, steps: &[Step<'_>]) -> Located {
-        let mut place = Place {
+    /// The place of a path, or of as much of it as is there: that of [`Node::locate`], without saying it in words.
+    pub(super) fn place(&self, steps: &[Step<'_>]) -> Place {
+        let mut place = None;
+        let mut node = self;
+        for step in steps {
+            let Some((child, child_place, _)) = node.child(*step) else {
+                break;
+            };
+            (node, place) = (child, Some(child_place));
+        }
+        place.cloned().unwrap_or(Place {
             end: self.place.start,
             ..self.place
-        };
+        })
+    }
+
+    /// The place of a path, or of as much of it as is there, and the path in words.
+    pub(super) fn locate(&self, steps: &[Step<'_>]) -> Located {
         let mut shown = Vec::with_capacity(steps.len());
         let mut node = Some(self);
         for step in steps {
             let child = node.and_then(|node| node.child(*step));
             shown.push(child.as_ref().map_or(*step, |(_, _, step)| *step));
-            if let Some((_, child_place, _)) = &child {
-                place = (*child_place).clone();
-            }
             node = child.map(|(child, _, _)| child);
         }
         Located {
-            place,
+            place: self.place(steps),
             path: show_steps(&shown),
         }
     }

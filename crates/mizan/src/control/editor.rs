@@ -14,7 +14,8 @@ mod told;
 pub use boosts::{BOOST_MAX, BOOST_MIN, BoostView, Share};
 pub use past::is_below;
 pub use told::{
-    ChangedView, Conflicting, EditView, Edited, FieldView, ObjectView, RejectedView, TableView,
+    ChangedView, Conflicting, EditView, Edited, FieldView, ObjectView, RejectedView, Replaced,
+    TableView,
 };
 
 use super::Layout;
@@ -28,7 +29,7 @@ use mizan_store::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most keys that one edit changes: it is one transaction, whole or not at all.
 pub const CHANGES_MAX: usize = 100;
@@ -48,6 +49,8 @@ pub struct Editor {
     store: Arc<dyn Store>,
     layout: Layout,
     judge: Judge,
+    /// The table that was looked at last: what stands as it did is not read again.
+    known: Arc<Mutex<Arc<Table>>>,
 }
 
 /// An edit as its author wants it.
@@ -106,7 +109,7 @@ struct Head {
 
 /// The table as it stands, and what an edit is compared with.
 struct Now {
-    table: Table,
+    table: Arc<Table>,
     /// What stands under each key, also what the table rejects.
     entries: BTreeMap<Object, Entry>,
     head: Head,
@@ -120,6 +123,7 @@ impl Editor {
             store,
             layout,
             judge,
+            known: Arc::default(),
         }
     }
 
@@ -155,7 +159,7 @@ impl Editor {
     ///
     /// # Errors
     /// See [`Editor::table`].
-    pub async fn routing(&self) -> Result<Table, EditFailed> {
+    pub async fn routing(&self) -> Result<Arc<Table>, EditFailed> {
         Ok(self.now().await?.table)
     }
 
@@ -163,7 +167,10 @@ impl Editor {
         let prefix = self.layout.table();
         let all = Query::now(Range::Prefix(prefix.clone()));
         let listing = self.store.list(all).await?;
-        let table = table_of(listing.revision, &listing.entries, prefix.len())?;
+        let known = Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        let table = table_of(listing.revision, &listing.entries, prefix.len(), &known)?;
+        let table = Arc::new(table);
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&table);
         let entries = listing.entries.into_iter().filter_map(|entry| {
             let key = std::str::from_utf8(entry.key.get(prefix.len()..)?).ok()?;
             Some((key.parse().ok()?, entry))
@@ -322,11 +329,13 @@ impl Editor {
             true => Vec::new(),
             false => lost::lost(before, &after),
         };
-        for region in regions(&after, &changes) {
-            let mut found = (self.judge)(&after, &region);
+        let regions = regions(&after, &changes);
+        let concerned_after = concerned(&after, &changes);
+        for region in regions {
+            let mut found = (self.judge)(&concerned_after, &region);
             if found.iter().any(|it| !touched.contains(&it.key)) {
                 // What the edit does not touch may have been at fault before.
-                let known = (self.judge)(before, &region);
+                let known = (self.judge)(&concerned(before, &changes), &region);
                 found.retain(|it| touched.contains(&it.key) || !known.contains(it));
             }
             faults.extend(found);
@@ -415,13 +424,33 @@ fn allow_shrink(changes: &mut Vec<Change>, now: &Now) {
     });
 }
 
-fn table_of(revision: Revision, entries: &[Entry], prefix: usize) -> Result<Table, Limit> {
+fn table_of(
+    revision: Revision,
+    entries: &[Entry],
+    prefix: usize,
+    known: &Table,
+) -> Result<Table, Limit> {
     let stored = entries.iter().map(|entry| Stored {
         key: entry.key.get(prefix..).unwrap_or_default(),
         value: &entry.value,
         modified: entry.modified,
     });
-    Table::build(revision, stored, None)
+    Table::build_knowing(revision, stored, known)
+}
+
+/// What of a table the rules have to see to judge `changes` to it. A rule looks at one pool with all its backends, and at what
+/// routes and chains name: so backends of pools that are not touched say nothing of those that are, and where only backends
+/// or boosts change, nothing but their pools does.
+fn concerned(table: &Table, changes: &[Change]) -> Table {
+    let pools: BTreeSet<_> = changes.iter().filter_map(|it| it.object.pool()).collect();
+    let names_nothing =
+        |change: &Change| matches!(change.object, Object::Backend { .. } | Object::Boost { .. });
+    let is_of_pools = changes.iter().all(names_nothing);
+    table.part(|object| match (object, object.pool()) {
+        (Object::Pool { .. }, Some(pool)) => !is_of_pools || pools.contains(&pool),
+        (_, Some(pool)) => pools.contains(&pool),
+        (_, None) => !is_of_pools,
+    })
 }
 
 /// The regions that an edit touches; a route is of all.

@@ -201,3 +201,50 @@ fn a_digest_is_of_what_is_in_force_and_nothing_else() {
         "what is in force is the same"
     );
 }
+
+/// An edit of one object reads that one, wherever it stands among the others.
+#[test]
+fn what_stands_as_it_did_is_not_read_again() {
+    let keys: Vec<String> = (0..9).map(|at| format!("routes/r{at}")).collect();
+    let put = |changed: &[(usize, u64)], gone: &[usize], previous: Option<&Table>, known: bool| {
+        let stored = keys.iter().enumerate().filter_map(|(at, key)| {
+            let modified = changed.iter().find(|(it, _)| *it == at);
+            (!gone.contains(&at)).then(|| Stored {
+                key: key.as_bytes(),
+                value: POOL.as_bytes(),
+                modified: modified.map_or(1, |(_, revision)| *revision),
+            })
+        });
+        let built = match (previous, known) {
+            (Some(known), true) => Table::build_knowing(5, stored, known),
+            (previous, _) => Table::build(5, stored, previous),
+        };
+        built.expect("it passes no limit")
+    };
+    let first = put(&[], &[0, 5], None, false);
+    for known in [false, true] {
+        let second = put(&[(3, 2), (8, 2)], &[1, 2], Some(&first), known);
+        let fresh: Vec<String> = second
+            .shared()
+            .filter(|(object, held)| {
+                let before = first.shared().find(|(it, _)| it == object);
+                before.is_none_or(|(_, before)| !Arc::ptr_eq(before, held))
+            })
+            .map(|(object, _)| object.to_string())
+            .collect();
+        assert_eq!(fresh, ["routes/r0", "routes/r3", "routes/r5", "routes/r8"]);
+    }
+}
+
+#[test]
+fn of_a_table_that_is_only_known_nothing_stays() {
+    let first = build(3, &[("routes/a", POOL)], None);
+    let stored = Stored {
+        key: b"routes/a",
+        value: b"{",
+        modified: 4,
+    };
+    let second = Table::build_knowing(4, [stored], &first).expect("it passes no limit");
+    assert_eq!(held(&second, "routes/a"), None);
+    assert!(!second.rejected()[0].is_kept);
+}

@@ -411,3 +411,26 @@ fn what_files_say_is_not_held_against_a_table() {
 }
 
 mod warm;
+
+/// What came behind five hundred warnings was not kept, errors and all: then what is wrong was in force.
+#[test]
+fn very_many_warnings_keep_no_error_out() {
+    let pools: Vec<String> = (0..1_200).map(|at| format!("pools/kr/p{at}")).collect();
+    let mut objects: Vec<(&str, &str)> = pools.iter().map(|key| (&**key, JPOP.1)).collect();
+    // Each of the pools is empty, which is told before routes are looked at.
+    let bad = (
+        "routes/a",
+        r#"{"schema": 1, "pool": "p0", "chain": "trending"}"#,
+    );
+    objects.push(bad);
+    let merged = good(FILE, &objects);
+    assert_eq!(merged.snapshot.pools.len(), 1_200 + 1, "and `trending`");
+    let said = rejected(&merged);
+    assert!(
+        said.len() == 1 && said[0].starts_with("routes/a: "),
+        "{said:?}"
+    );
+    let said = merged.warnings.iter().map(ToString::to_string);
+    let counted = said.filter(|it| it.contains("more warnings are not shown"));
+    assert_eq!(counted.count(), 1);
+}

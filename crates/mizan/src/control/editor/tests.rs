@@ -2,6 +2,7 @@
 
 mod boosts;
 mod doubt;
+mod judged;
 mod races;
 mod rollback;
 
