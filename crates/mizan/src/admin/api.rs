@@ -39,6 +39,11 @@ pub(super) const SCRAPERS_MAX: usize = 32;
 
 pub(super) fn routes(guarded: Guard, state: &AdminState) -> Router<AdminState> {
     let rule = (guarded, Arc::clone(&state.current));
+    let control = Arc::clone(&state.control);
+    let held_back = Arc::new(move || {
+        let store = control.store();
+        store.map_or_else(String::new, |store| store.node.held_back)
+    });
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/pools", get(pools))
@@ -53,7 +58,7 @@ pub(super) fn routes(guarded: Guard, state: &AdminState) -> Router<AdminState> {
         .route("/v1/routes", get(routes_in_order))
         .route("/v1/openapi.json", get(async || Json(openapi::document())))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .merge(table::routes(state.editor.clone()))
+        .merge(table::routes(state.editor.clone(), held_back))
         .merge(store::routes(guarded, state.store.clone()))
         .route_layer(axum::middleware::from_fn_with_state(rule, guard))
 }

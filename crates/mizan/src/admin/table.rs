@@ -102,13 +102,20 @@ pub struct Reason {
 #[derive(Clone)]
 struct Table {
     editor: Option<Arc<Editor>>,
+    held_back: HeldBack,
     watches: Arc<Semaphore>,
 }
 
+/// Says why the store's table is not in force here; empty: it is.
+pub type HeldBack = Arc<dyn Fn() -> String + Send + Sync>;
+
 type Shared = State<Table>;
 
-/// The paths; `editor` is `None` where there is no store.
-pub fn routes<S: Clone + Send + Sync + 'static>(editor: Option<Arc<Editor>>) -> Router<S> {
+/// The paths; `editor` is `None` where there is no store. `held_back` is asked before each edit.
+pub fn routes<S: Clone + Send + Sync + 'static>(
+    editor: Option<Arc<Editor>>,
+    held_back: HeldBack,
+) -> Router<S> {
     let watches = Arc::new(Semaphore::new(events::WATCHES_MAX));
     Router::new()
         .route("/v1/objects", get(objects))
@@ -119,7 +126,11 @@ pub fn routes<S: Clone + Send + Sync + 'static>(editor: Option<Arc<Editor>>) -> 
         .route("/v1/boosts/{id}", delete(end_boost))
         .route("/v1/events", get(events::events))
         .layer(DefaultBodyLimit::max(EDIT_BYTES_MAX))
-        .with_state(Table { editor, watches })
+        .with_state(Table {
+            editor,
+            held_back,
+            watches,
+        })
 }
 
 fn editor(table: &Table) -> Result<&Editor, ApiError> {
@@ -350,7 +361,9 @@ async fn make(
         why: request.why,
         force: request.force,
     };
+    let held_back = (table.held_back)();
     let edited = editor.edit(&wanted).await.map_err(failed)?;
+    let edited = told(edited, held_back);
     let keys: Vec<_> = wanted
         .changes
         .iter()
@@ -365,6 +378,20 @@ async fn make(
         keys.join(", ")
     );
     Ok(Json(edited))
+}
+
+/// With why what it was made to is not in force here, if it is not.
+fn told(edited: Edited, held_back: String) -> Edited {
+    if !held_back.is_empty() {
+        tracing::warn!(
+            edit = edited.edit,
+            "an edit was made to a table that is not in force here: {held_back}"
+        );
+    }
+    Edited {
+        held_back,
+        ..edited
+    }
 }
 
 async fn history(State(table): Shared, uri: Uri) -> Result<Json<Vec<EditView>>, ApiError> {
@@ -386,7 +413,9 @@ async fn rollback(
     let editor = editor(&table)?;
     let Reason { why, force } = body(reason)?;
     let by = (author.0.clone(), why);
+    let held_back = (table.held_back)();
     let edited = editor.rollback(&edit, by, force).await.map_err(failed)?;
+    let edited = told(edited, held_back);
     tracing::info!(
         author = author.0,
         edit = edited.edit,
@@ -417,10 +446,12 @@ async fn boost(
     let (region, pool) = (name(&request.region)?, name(&request.pool)?);
     let wanted = (request.factor, Duration::from_secs(request.seconds));
     let by = (author.0, request.why);
+    let held_back = (table.held_back)();
     let (edit, boost) = editor
         .boost((&region, &pool), wanted, by)
         .await
         .map_err(failed)?;
+    let edit = told(edit, held_back);
     tracing::info!(
         author = boost.created_by,
         factor = boost.factor,
@@ -437,6 +468,7 @@ async fn end_boost(
     Path(id): Path<String>,
 ) -> Result<Json<Edited>, ApiError> {
     let by = (author.0, "ended".to_owned());
+    let held_back = (table.held_back)();
     let edited = editor(&table)?.end_boost(&id, by).await;
-    Ok(Json(edited.map_err(failed)?))
+    Ok(Json(told(edited.map_err(failed)?, held_back)))
 }

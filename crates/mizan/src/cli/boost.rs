@@ -2,7 +2,7 @@
 
 use super::client::{ClientError, segment};
 use super::output::{self, Exit, table};
-use super::table::{Place, failed, why};
+use super::table::{Place, failed, not_in_force, why};
 use crate::admin::table::{BoostRequest, BoostSet};
 use crate::config;
 use crate::control::editor::{BoostView, Edited};
@@ -92,6 +92,7 @@ impl Boost {
             Command::End { id } => {
                 let path = format!("/v1/boosts/{}", segment(id));
                 let edited: Edited = self.place.client()?.delete(&path)?;
+                not_in_force(&edited);
                 Ok(match self.json {
                     true => output::json(&edited, Exit::Done),
                     false => output::out(&format!("boost {id} has ended"), Exit::Done),
@@ -102,6 +103,7 @@ impl Boost {
 
     fn add(&self, request: &BoostRequest, life: Duration) -> Result<Exit, ClientError> {
         let set: BoostSet = self.place.client()?.post_json("/v1/boosts", request)?;
+        not_in_force(&set.edit);
         if self.json {
             return Ok(output::json(&set, Exit::Done));
         }

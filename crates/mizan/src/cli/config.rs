@@ -6,7 +6,7 @@ mod history;
 
 use super::client::ClientError;
 use super::output::{self, Exit};
-use super::table::{Place, failed};
+use super::table::{Place, failed, not_in_force};
 use crate::admin::table::{ChangeRequest, EditRequest};
 use crate::control::editor::{Edited, ObjectView, TableView, is_below};
 use clap::{Args, Subcommand};
@@ -263,6 +263,10 @@ impl Config {
     }
 
     fn told(&self, edited: &Edited) -> Exit {
+        for replaced in &edited.replaced {
+            output::err(&format!("mizan: it has replaced {replaced}"));
+        }
+        not_in_force(edited);
         match self.json {
             true => output::json(edited, Exit::Done),
             false => {

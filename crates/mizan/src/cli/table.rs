@@ -5,7 +5,7 @@ use super::output::Exit;
 use crate::admin::table::{Author, routes};
 use crate::config;
 use crate::control::author::this_user;
-use crate::control::editor::Editor;
+use crate::control::editor::{Edited, Editor};
 use crate::control::{self, Layout};
 use crate::snapshot::{StoreAddress, StoreSettings, StoreTls};
 use axum::{Extension, Router};
@@ -19,8 +19,8 @@ const NAMESPACE: &str = "default";
 /// Whom a command on the table asks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
-    /// The store itself, without an instance: `etcd://HOST:2379,HOST:2379`, or
-    /// `embedded:/FOLDER` while no instance runs on it.
+    /// The store itself: `etcd://HOST:2379,HOST:2379`, `embedded:/FOLDER` while
+    /// no instance runs on it, or `instance:/SOCKET` through one that does.
     #[arg(long, global = true, value_name = "STORE")]
     store: Option<String>,
     /// Which of the tables in it (with --store).
@@ -114,7 +114,7 @@ impl Place {
             let store = control::open(&settings)?;
             let layout = Layout::new(&settings.namespace);
             let editor = Editor::new(store, layout, config::judge);
-            let router: Router = routes(Some(Arc::new(editor)));
+            let router: Router = routes(Some(Arc::new(editor)), Arc::new(String::new));
             Ok(router.layer(Extension(Author(author))))
         })
     }
@@ -171,6 +171,16 @@ pub(super) fn why(text: &str) -> &str {
     match text {
         "" => "no reason given",
         text => text,
+    }
+}
+
+/// Says of an edit that the store's table is not in force where it was made.
+pub(super) fn not_in_force(edited: &Edited) {
+    if !edited.held_back.is_empty() {
+        super::output::err(&format!(
+            "mizan: the edit is in the store, whose table this instance holds back: {}; `mizan status` tells whether it does so still",
+            edited.held_back
+        ));
     }
 }
 

@@ -248,6 +248,8 @@ impl Editor {
                     return Ok(Edited {
                         edit: id,
                         revision: committed.revision,
+                        replaced: self.replaced(&wanted.changes, &now).await,
+                        held_back: String::new(),
                     });
                 }
                 Err(Error::Conflict(_)) => {}

@@ -323,6 +323,38 @@ fn what_one_edit_does_not_take_is_put_in_parts_only_if_that_is_said() {
     );
 }
 
+/// Without `--if-rev` it is put whatever is there, and nobody's edit goes without a word.
+#[test]
+fn what_a_put_goes_over_is_told() {
+    let place = Place::new();
+    let told = |said: Said| -> Vec<String> {
+        let err = said.err.clone();
+        said.done();
+        let lines = err.lines().filter(|line| line.contains("it has replaced"));
+        lines.map(str::to_owned).collect()
+    };
+    // Else all of a table would go with the one.
+    place.put("settings/ja", &two(1, 1), &[]).done();
+    let first = place.put("settings/ko", &two(1, 1), &["--why", "a start"]);
+    assert_eq!(told(first), [""; 0]);
+    let over = told(place.put("settings/ko", &two(2, 2), &[]));
+    assert_eq!(over.len(), 1, "{over:?}");
+    for part in ["revision 2 of settings/ko by ", "T", "(edit ", ": a start)"] {
+        assert!(over[0].contains(part), "`{part}`: {over:?}");
+    }
+    let edits = place.history();
+    let author = edits[0]["author"].as_str().expect("it has one");
+    assert!(over[0].contains(author), "{over:?}");
+    let seen = edits[0]["revision"].to_string();
+    let compared = place.put("settings/ko", &two(3, 3), &["--if-rev", &seen]);
+    assert_eq!(told(compared), [""; 0], "it was seen");
+    place
+        .put("settings/ko", &two(4, 4), &["--if-rev", "0"])
+        .failed(3, &["settings/ko", "you saw revision 0"]);
+    let gone = told(place.run(&["config", "delete", "settings/ko"]));
+    assert!(gone[0].contains("no reason given"), "{gone:?}");
+}
+
 #[test]
 fn parts_that_were_put_are_told_where_a_later_one_is_refused() {
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! What became of a table: its edits as they were written down, who changed what, and how an edit is taken back.
 
-use super::{EditFailed, EditView, Edited, Editor, Wanted};
+use super::{EditFailed, EditView, Edited, Editor, Now, Replaced, Wanted};
 use crate::clock;
 use mizan_routing::edit::{self, Change, Record};
 use mizan_routing::{Boost, Object};
@@ -48,7 +48,53 @@ impl Editor {
         Ok(is_ours.then(|| Edited {
             edit: id.to_owned(),
             revision: entry.modified,
+            replaced: Vec::new(),
+            held_back: String::new(),
         }))
+    }
+
+    /// What `changes` have put something over though their authors named no revision, with who had put that.
+    pub(super) async fn replaced(&self, changes: &[Change], now: &Now) -> Vec<Replaced> {
+        let blind = changes.iter().filter(|change| change.seen.is_none());
+        let mut replaced: Vec<Replaced> = blind
+            .filter_map(|change| {
+                let entry = now.entries.get(&change.object)?;
+                Some(Replaced {
+                    key: change.object.to_string(),
+                    revision: entry.modified,
+                    by: None,
+                })
+            })
+            .collect();
+        let keys = Query {
+            keys_only: true,
+            ..Query::now(Range::Prefix(self.layout.history()))
+        };
+        if replaced.is_empty() {
+            return replaced;
+        }
+        // The edit is made: whom it went over is told if that can be had.
+        let Ok(history) = self.store.list(keys).await else {
+            return replaced;
+        };
+        for replaced in &mut replaced {
+            // An edit and the record of it are of one revision.
+            let mut records = history.entries.iter();
+            let record = records.find(|record| record.modified == replaced.revision);
+            let Some(record) = record else { continue };
+            let read = self.entry(record.key.clone(), None).await;
+            let read = read.ok().flatten();
+            let written = read.and_then(|read| {
+                let record = serde_json::from_slice(&read.value).ok()?;
+                Some((read.modified, record))
+            });
+            let by = cause(written.as_slice(), &replaced.key, replaced.revision);
+            replaced.by = by.map(|by| EditView {
+                changes: Vec::new(),
+                ..by
+            });
+        }
+        replaced
     }
 
     /// What `key` said when it had been put at `revision`; `None`: it was not there, or nobody knows it any more.

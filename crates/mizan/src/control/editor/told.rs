@@ -1,10 +1,12 @@
 //! What is told of a table and its edits: the API's types, which the command line reads too.
 
+use crate::telemetry::json::time_string;
 use mizan_routing::edit::{FieldDiff, Record, merge, three_way};
 use mizan_store::{Entry, Revision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::time::Duration;
 
 /// A table as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +49,39 @@ pub struct Edited {
     pub edit: String,
     /// The revision that it made.
     pub revision: u64,
+    /// What it has put something over, or taken away, without its author's having said which revision was meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<Replaced>,
+    /// Why the store's table was not in force on the instance that was asked; empty: it was, or no instance was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub held_back: String,
+}
+
+/// What stood under a key before an edit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Replaced {
+    /// Whose.
+    pub key: String,
+    /// The revision that it was put at.
+    pub revision: u64,
+    /// The edit that had put it, without what that changed; null: history has it no more, or somebody wrote to the store past
+    /// all editors.
+    pub by: Option<EditView>,
+}
+
+impl std::fmt::Display for Replaced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "revision {} of {}", self.revision, self.key)?;
+        let Some(by) = &self.by else {
+            return f.write_str("; who put it is not known");
+        };
+        let at = time_string(Duration::from_millis(by.at_ms));
+        let why = match &*by.why {
+            "" => "no reason given",
+            why => why,
+        };
+        write!(f, " by {}, {at} (edit {}: {why})", by.author, by.edit)
+    }
 }
 
 /// An edit as history has it.

@@ -31,7 +31,14 @@ fn a_start_beside_a_store_that_was_set_up_anew_keeps_the_last_good_table() {
             "{exit} {store}"
         );
     }
-    done(ask(&mizan, &["config", "import", &export]));
+    let imported = ask(&mizan, &["config", "import", &export]);
+    assert!(
+        imported.err.contains("this instance holds back")
+            && imported.err.contains("`mizan reload --accept-table`"),
+        "{}",
+        imported.err
+    );
+    done(imported);
     eventually(SOON, "with its table again it is no longer doubted", || {
         status(&mizan).0 == 0
     });
