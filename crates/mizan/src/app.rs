@@ -73,6 +73,9 @@ pub enum AppError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The store would be asked of this process itself.
+    #[error("`instance:{}` is this instance's own socket: name another instance's, or `embedded:/FOLDER`", .0.display())]
+    OwnStore(PathBuf),
     /// A thread or a runtime could not be started.
     #[error("cannot start {0}")]
     Start(&'static str, #[source] io::Error),

@@ -75,8 +75,11 @@ pub(super) async fn drive(
                     reloads.ask(parts, Wish::FILES, None);
                 }
                 let snapshot = parts.current.load();
-                if parts.shared.as_ref().is_some_and(|it| it.is_due(&snapshot)) {
-                    reloads.ask(parts, Wish::TABLE, None);
+                if let Some(shared) = &mut parts.shared {
+                    shared.confirm();
+                    if shared.is_due(&snapshot) {
+                        reloads.ask(parts, Wish::TABLE, None);
+                    }
                 }
                 reloads.give_up(now, parts).await;
                 parts.retired.retain(Retired::is_needed);

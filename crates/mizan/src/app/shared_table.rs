@@ -5,20 +5,20 @@ use crate::clock;
 use crate::config::{InForce, TicketKeys};
 use crate::control::clocks::{Ahead, Clocks};
 use crate::control::editor::Editor;
-use crate::control::last_good::{LastGood, Restored};
+use crate::control::last_good::{CONFIRM, LastGood, Restored};
 use crate::control::nodes::{self, Account};
 use crate::control::table::{EVENTS, Following, HeldBack, Known, judge};
 use crate::control::ticket_keys::FollowingKeys;
 use crate::control::{self, Layout};
-use crate::snapshot::{Settings, Snapshot, StoreSettings};
+use crate::snapshot::{AdminBind, Settings, Snapshot, StoreAddress, StoreSettings};
 use crate::telemetry::StoreFigures;
 use mizan_routing::table::Rejected;
 use mizan_routing::{Document, Object, Table};
 use mizan_store::Store;
 use mizan_store::follower::{Doubt, Standing, View};
 use mizan_store::image::About;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,7 +41,9 @@ pub(super) struct SharedTable {
     looked_at: Option<(u64, Standing, Option<Doubt>, TicketKeys)>,
     /// What seemed doubtful, and was accepted by somebody.
     accepted: Option<Doubt>,
-    last_good: Option<Arc<Mutex<LastGood>>>,
+    last_good: Option<Arc<LastGood>>,
+    /// When it was last noted that the store confirms what is in force, since 1970.
+    confirmed: Duration,
     account: watch::Sender<Option<Account>>,
     publishing: JoinHandle<()>,
     clocks: Clocks,
@@ -135,6 +137,11 @@ impl SharedTable {
         let Some(store_settings) = store_settings(options, settings) else {
             return Ok(None);
         };
+        if let StoreAddress::Instance(socket) = &store_settings.address
+            && is_own(socket, options, settings)
+        {
+            return Err(AppError::OwnStore(socket.clone()));
+        }
         let layout = Layout::new(&store_settings.namespace);
         let store = control::open(&store_settings)?;
         let last_good = last_good(&store_settings);
@@ -153,7 +160,8 @@ impl SharedTable {
             in_force: TableInForce::default(),
             looked_at: None,
             accepted: None,
-            last_good: last_good.map(|it| Arc::new(Mutex::new(it))),
+            last_good: last_good.map(Arc::new),
+            confirmed: Duration::ZERO,
             account,
             publishing: tokio::spawn(publishing),
             store,
@@ -308,7 +316,9 @@ impl SharedTable {
             return;
         };
         let objects = self.in_force.objects.clone();
+        let turn = last_good.turn();
         tokio::task::spawn_blocking(move || {
+            super::reload::stand_back();
             let about = About {
                 revision: table.revision(),
                 store,
@@ -322,9 +332,35 @@ impl SharedTable {
                 })
                 .collect();
             let entries = entries.iter().map(|(key, json)| (&**key, &**json));
-            let last_good = last_good.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = last_good.write(&about, entries) {
+            if let Err(error) = last_good.write(turn, &about, entries) {
                 tracing::error!("{}", crate::telemetry::logging::chain(&error));
+            }
+        });
+    }
+
+    /// Notes now and then, and when the store is lost, up to when it has confirmed what is in force: a start without it says
+    /// how old that is.
+    pub(super) fn confirm(&mut self) {
+        let Some(last_good) = self.last_good.clone() else {
+            return;
+        };
+        let known = self.following.known();
+        let confirmed = match known.view.standing {
+            Standing::Live => clock::wall(),
+            Standing::Stale => known.since,
+            Standing::Restored | Standing::Unknown => return,
+        };
+        let since = confirmed.saturating_sub(self.confirmed);
+        let is_due =
+            since >= CONFIRM || (known.view.standing == Standing::Stale && !since.is_zero());
+        // What is held back is not what the store says.
+        if !is_due || self.in_force.held_back.is_some() {
+            return;
+        }
+        self.confirmed = confirmed;
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = last_good.confirm(confirmed) {
+                tracing::debug!("{}", crate::telemetry::logging::chain(&error));
             }
         });
     }
@@ -434,6 +470,15 @@ fn store_settings(options: &Options, settings: &Settings) -> Option<StoreSetting
     })
 }
 
+/// Whether it is this process that would answer there.
+fn is_own(socket: &Path, options: &Options, settings: &Settings) -> bool {
+    if let Some(admin) = &options.admin {
+        return admin == socket;
+    }
+    let mut binds = settings.admin.iter();
+    binds.any(|bind| matches!(bind, AdminBind::Unix(own) if own == socket))
+}
+
 fn node_name(settings: &Settings) -> String {
     match &settings.node {
         Some(name) => name.to_string(),
@@ -467,7 +512,7 @@ fn restored(last_good: &LastGood, layout: &Layout) -> Option<Restored> {
         .map_err(|error| tracing::error!("{}", crate::telemetry::logging::chain(&error)))
         .ok()
         .flatten()?;
-    let age = clock::wall().saturating_sub(restored.written);
+    let age = clock::wall().saturating_sub(restored.confirmed);
     tracing::info!(
         revision = restored.memory.revision(),
         age_seconds = age.as_secs(),

@@ -43,7 +43,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SOCKET")]
     admin: Option<PathBuf>,
     /// The store of the routing table, instead of the configuration's:
-    /// `embedded:/FOLDER`, or `etcd://HOST:2379,HOST:2379`.
+    /// `embedded:/FOLDER`, `etcd://HOST:2379,HOST:2379` or `instance:/SOCKET`.
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// How Mizan's own log on standard error looks.

@@ -18,6 +18,7 @@ Examples:
   mizan sidecar --store etcd://10.0.0.1:2379 --out /dev/shm/mizan
   mizan sidecar --store etcd://10.0.0.1:2379 --out /dev/shm/mizan \\
       --last-good /var/lib/mizan        starts with it while etcd is away
+  mizan sidecar --store instance:/run/mizan/admin.sock
 
 Exit status:
   0  ended by SIGTERM or SIGINT
@@ -43,7 +44,9 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 impl Sidecar {
     pub(super) fn run(self) -> Exit {
         let Some(store) = self.place.store() else {
-            output::err("mizan: --store says which store: `--store etcd://HOST:2379`");
+            output::err(
+                "mizan: --store says which store: `--store etcd://HOST:2379`, or `--store instance:/run/mizan/admin.sock`",
+            );
             return Exit::Usage;
         };
         let mut settings = match self.place.settings(store) {

@@ -4,6 +4,7 @@ use crate::snapshot::{StoreAddress, StoreSettings, StoreTls};
 use bytes::Bytes;
 use mizan_store::embedded::{self, Embedded};
 use mizan_store::etcd::{self, Etcd};
+use mizan_store::remote::Remote;
 use mizan_store::{Error, Store};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, OpenError> {
                 folder: folder.clone(),
                 error,
             }),
+        StoreAddress::Instance(socket) => Ok(Arc::new(Remote::new(socket))),
         StoreAddress::Etcd(address) => {
             let mut etcd = etcd::Options::parse(address)?;
             if let Some(from) = &settings.tls {

@@ -3,7 +3,7 @@
 //! Two files stand in the folder. `routing.snap` is the table ([`mizan_store::image`]), a new one in the place of the old
 //! whenever it has become another: boosts that have ended are not in it. `status.json` says every second how well it is known.
 
-use super::last_good::LastGood;
+use super::last_good::{CONFIRM, LastGood};
 use super::table::{Following, HeldBack, judge};
 use super::{Layout, OpenError, open};
 use crate::clock;
@@ -116,7 +116,9 @@ struct Sidecar {
     held_back: Option<HeldBack>,
     /// What was written last: a revision, and how many objects of it had not ended.
     written: Option<(u64, u64, usize)>,
+    /// Up to when the store has confirmed what is written, since 1970; and up to when that is noted for the next start.
     confirmed: Duration,
+    noted: Duration,
 }
 
 impl Sidecar {
@@ -138,6 +140,7 @@ impl Sidecar {
                 .flatten()
         });
         let store = open(&options.store)?;
+        let confirmed = restored.as_ref().map(|restored| restored.confirmed);
         Ok(Self {
             following: Following::start(store, layout.table(), restored),
             place,
@@ -145,7 +148,8 @@ impl Sidecar {
             table: None,
             held_back: None,
             written: None,
-            confirmed: Duration::ZERO,
+            confirmed: confirmed.unwrap_or_default(),
+            noted: Duration::ZERO,
         })
     }
 
@@ -201,7 +205,7 @@ impl Sidecar {
         );
         if let (Some(last_good), Some(_)) = (&self.last_good, known.view.store) {
             let entries = lasting.iter().map(|(key, json)| (&**key, &**json));
-            if let Err(error) = last_good.write(&about, entries) {
+            if let Err(error) = last_good.write(last_good.turn(), &about, entries) {
                 tracing::error!("{}", chain(&error));
             }
         }
@@ -212,6 +216,7 @@ impl Sidecar {
         let known = self.following.known();
         if known.view.standing == Standing::Live {
             self.confirmed = clock::wall();
+            self.note();
         }
         let status = Status {
             state: known.view.standing.name(),
@@ -227,6 +232,19 @@ impl Sidecar {
         let mut json = serde_json::to_vec(&status).unwrap_or_default();
         json.push(b'\n');
         self.put(STATUS_FILE, &json)
+    }
+
+    /// Notes for the next start how old what it begins with is.
+    fn note(&mut self) {
+        if self.confirmed.saturating_sub(self.noted) < CONFIRM || self.held_back.is_some() {
+            return;
+        }
+        self.noted = self.confirmed;
+        if let Some(last_good) = &self.last_good
+            && let Err(error) = last_good.confirm(self.confirmed)
+        {
+            tracing::debug!("{}", chain(&error));
+        }
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), SidecarError> {

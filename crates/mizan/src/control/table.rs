@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 pub struct Known {
     /// The table's keys and documents, and how well they are known.
     pub view: View,
-    /// Since when the view stands as it does (live, stale …), since 1970; a restored one, since it was written.
+    /// Since when the view stands as it does (live, stale …), since 1970; a restored one, since the
+    /// store last confirmed it.
     pub since: Duration,
     /// Why the store is not heard, if it is not.
     pub trouble: Option<String>,
@@ -100,12 +101,12 @@ impl Following {
             events: [0; EVENTS.len()],
         });
         let length = prefix.len();
-        let written = restored.as_ref().map(|restored| restored.written);
+        let confirmed = restored.as_ref().map(|restored| restored.confirmed);
         let told = move |told| match told {
             Told::View(view) => {
                 tell.send_modify(|known| {
                     if known.view.standing != view.standing {
-                        let restored = written.filter(|_| view.standing == Standing::Restored);
+                        let restored = confirmed.filter(|_| view.standing == Standing::Restored);
                         known.since = restored.unwrap_or_else(clock::wall);
                     }
                     known.view = view;

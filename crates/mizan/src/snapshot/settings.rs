@@ -113,6 +113,8 @@ pub enum StoreAddress {
     Embedded(PathBuf),
     /// etcd, as `etcd://HOST:PORT,…` or `etcds://…`.
     Etcd(String),
+    /// That of a running instance of this machine, through the Unix socket of its admin API.
+    Instance(PathBuf),
 }
 
 /// As the file has it.
@@ -121,6 +123,7 @@ impl std::fmt::Display for StoreAddress {
         match self {
             Self::Embedded(folder) => write!(f, "embedded:{}", folder.display()),
             Self::Etcd(address) => f.write_str(address),
+            Self::Instance(socket) => write!(f, "instance:{}", socket.display()),
         }
     }
 }

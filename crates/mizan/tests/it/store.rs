@@ -10,6 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 mod anew;
+mod instance;
+mod killed;
 mod tickets;
 mod told;
 mod warm;
@@ -441,80 +443,6 @@ fn changes_are_shown_as_they_happen() {
     watching.kill().expect("it runs");
     watching.wait().expect("it ends");
     let _ = std::io::stdout().flush();
-}
-
-/// A sidecar beside a program: a file that is whole, has no boost that has ended, and says how well it is known.
-#[test]
-fn a_sidecar_writes_the_table_and_how_well_it_is_known() {
-    let mut etcd = Etcd::start();
-    let store = etcd.address();
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let out = folder.path().join("out");
-    let direct = |arguments: &[&str]| -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mizan"));
-        command.args(arguments).args(["--store", &store]);
-        command.output().expect("mizan runs").into()
-    };
-    let file = folder.path().join("table.json");
-    let table = "{\"schema\": 1, \"objects\": {\"pools/kr/kpop\": {\"schema\": 1}, \"settings/ko\": {\"schema\": 1, \"tokenizer\": \"mecab\"}}}";
-    std::fs::write(&file, table).expect("it can be written");
-    done(direct(&["config", "import", &file.display().to_string()]));
-    let boost = [
-        "boost", "add", "kpop", "--region", "kr", "--factor", "2", "--for", "10s", "--why",
-        "a test",
-    ];
-    done(direct(&boost));
-    let sidecar = Command::new(env!("CARGO_BIN_EXE_mizan"))
-        .args(["sidecar", "--store", &store, "--out"])
-        .arg(&out)
-        .spawn()
-        .expect("mizan runs");
-    let mut sidecar = Running(sidecar);
-    let read = || {
-        let bytes = std::fs::read(out.join("routing.snap")).ok()?;
-        mizan_store::image::Image::read(&bytes.into()).ok()
-    };
-    let value = |key: &str| read().and_then(|image| image.value(key.as_bytes()));
-    eventually(SOON, "the table is there", || {
-        value("settings/ko").is_some()
-    });
-    let boosts = || {
-        read()
-            .expect("it is whole")
-            .entries()
-            .filter(|(key, _)| key.starts_with(b"boosts/"))
-            .count()
-    };
-    assert_eq!(boosts(), 1);
-    let state = || -> String {
-        let status = std::fs::read(out.join("status.json")).unwrap_or_default();
-        let status: Value = serde_json::from_slice(&status).unwrap_or_default();
-        status["state"].as_str().unwrap_or_default().to_owned()
-    };
-    eventually(SOON, "it is live", || state() == "live");
-    etcd.kill();
-    eventually(SOON, "the loss is told", || state() == "stale");
-    eventually(
-        Duration::from_secs(15),
-        "the boost ends without the store",
-        || boosts() == 0,
-    );
-    assert!(value("settings/ko").is_some(), "the rest stays");
-    let process = rustix::process::Pid::from_child(&sidecar.0);
-    rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("it runs");
-    let ended = sidecar.0.wait().expect("it ends");
-    assert!(ended.success(), "{ended}");
-}
-
-/// Killed when dropped.
-struct Running(std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// One balancer for two regions: each request goes by its region's chain, and its backend is told the tokenizer of its language.

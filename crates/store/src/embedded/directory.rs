@@ -122,7 +122,7 @@ fn held(path: &Path, lock: &mut File) -> Error {
         _ => "another process".to_owned(),
     };
     Error::Unavailable(format!(
-        "{} is in use by {holder}: ask that one, or stop it first",
+        "{} is in use by {holder}: go through it, as `instance:/SOCKET` with the socket of its admin API, or stop it first",
         path.display()
     ))
 }

@@ -15,14 +15,16 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
 fn settings(cx: &mut Cx<'_>, file: &File) {
     let at = At::ROOT.key("store");
     let store = &file.store;
-    let is_embedded = store
-        .address
-        .as_ref()
-        .is_some_and(|address| matches!(address.value, StoreAddress::Embedded(_)));
+    let asks_nobody = match store.address.as_ref().map(|address| &address.value) {
+        Some(StoreAddress::Embedded(_)) => Some("an embedded store asks nobody who they are"),
+        Some(StoreAddress::Instance(_)) => Some("who may open an instance's socket may use it"),
+        Some(StoreAddress::Etcd(_)) | None => None,
+    };
     for key in ["tls", "user", "password_file"] {
-        if is_embedded && cx.is_set(&at.key(key)) {
-            let message =
-                format!("`{key}` has no effect: an embedded store asks nobody who they are");
+        if let Some(why) = asks_nobody
+            && cx.is_set(&at.key(key))
+        {
+            let message = format!("`{key}` has no effect: {why}");
             cx.warn(
                 &at.key(key),
                 "no_effect",

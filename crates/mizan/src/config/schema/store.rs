@@ -38,7 +38,8 @@ impl Default for Region {
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct Store {
     /// `embedded:/var/lib/mizan/store` for one on this machine, `etcd://a:2379,b:2379` for one that a fleet shares
-    /// (`etcds://` with TLS); `--store` goes before it. Read at start only.
+    /// (`etcds://` with TLS), `instance:/run/other/admin.sock` for that of another instance of this machine; `--store` goes
+    /// before it. Read at start only.
     pub(in super::super) address: Option<Text<StoreAddress>>,
     /// Which of the tables in it. Read at start only.
     #[schemars(extend("format" = "name"))]

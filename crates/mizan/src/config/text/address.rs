@@ -117,13 +117,16 @@ impl Meaning for StoreAddress {
     const WHAT: &'static str = "a store such as \"embedded:/var/lib/mizan/store\" or \"etcd://10.0.0.1:2379,10.0.0.2:2379\"";
 
     fn read(text: &str) -> Result<Self, String> {
+        if let Some(socket) = text.strip_prefix("instance:") {
+            return unix_path(socket).map(Self::Instance);
+        }
         match text.strip_prefix("embedded:") {
             Some(folder) => AbsolutePath::read(folder).map(|path| Self::Embedded(path.0)),
             None => match mizan_store::etcd::Options::parse(text) {
                 Ok(_) => Ok(Self::Etcd(text.to_owned())),
                 Err(error) if text.contains("://") => Err(error.to_string()),
                 Err(_) => Err(format!(
-                    "`{}` is no store: write `embedded:/FOLDER`, or `etcd://HOST:2379,HOST:2379`",
+                    "`{}` is no store: write `embedded:/FOLDER`, `etcd://HOST:2379,HOST:2379` or `instance:/SOCKET`",
                     text.escape_debug()
                 )),
             },
