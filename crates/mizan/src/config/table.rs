@@ -196,15 +196,10 @@ fn beside(table: &Table, region: &str) -> String {
     }
     let headers: Vec<&str> = headers.into_iter().filter(|name| is_name(name)).collect();
     let mut text = format!("[region]\nname = {region:?}\n\n[store]\nheaders = {headers:?}\n\n");
-    for (at, name) in listeners
-        .into_iter()
-        .filter(|name| is_name(name))
-        .enumerate()
-    {
-        text += &format!(
-            "[[listener]]\nname = {name:?}\nbind = \"127.0.0.1:{}\"\n\n",
-            at + 1
-        );
+    let names = listeners.into_iter().filter(|name| is_name(name));
+    for (at, name) in names.enumerate() {
+        // On no port that a backend could have.
+        text += &format!("[[listener]]\nname = {name:?}\nbind = \"unix:/judged/{at}\"\n\n");
     }
     text
 }

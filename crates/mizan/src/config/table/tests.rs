@@ -403,7 +403,11 @@ fn what_files_say_is_not_held_against_a_table() {
         "routes/a",
         r#"{"schema": 1, "pool": "kpop", "listener": "edge", "settings": {"x-tokenizer": "tokenizer"}}"#,
     );
-    assert_eq!(judge(&table(1, &[KPOP, ONE, route], None), "kr"), []);
+    let low = (
+        "backends/kr/kpop/low",
+        r#"{"schema": 1, "address": "127.0.0.1:1"}"#,
+    );
+    assert_eq!(judge(&table(1, &[KPOP, ONE, route, low], None), "kr"), []);
     let smuggled =
         r#"{"schema": 1, "pool": "kpop", "settings": {"Transfer-Encoding": "tokenizer"}}"#;
     let judged = judge(&table(1, &[KPOP, ONE, ("routes/a", smuggled)], None), "kr");
