@@ -44,6 +44,14 @@ impl Window {
         self.slices.push_back(slice);
     }
 
+    /// Failures until now count no more.
+    pub(crate) fn forget_failures(&mut self) {
+        self.failed = 0;
+        for slice in &mut self.slices {
+            slice.failed = 0;
+        }
+    }
+
     /// Nothing happened while it was looked at.
     pub(crate) fn is_empty(&self) -> bool {
         self.total() == 0

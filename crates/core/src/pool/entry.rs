@@ -154,6 +154,7 @@ impl Entry {
         } else if !out && self.refusal.is_refused() {
             self.refusal.clear();
             self.backend.live().penalty.forget();
+            self.forget_failures();
             self.come_back(context);
             context.events.push(Event::Answering { backend: key });
         } else if self.refusal.is_on_trial() && !gate.has(Gate::TRIAL.or(Gate::TRYING)) {
@@ -251,6 +252,7 @@ impl Entry {
     }
 
     fn end_ejection(&mut self, context: &mut Context<'_>, end: EjectionEnd) {
+        self.forget_failures();
         let live = self.backend.live();
         live.clear_runs();
         let on_probation = end == EjectionEnd::Elapsed;
@@ -272,6 +274,14 @@ impl Entry {
             backend: Arc::clone(self.backend.key()),
             end,
         });
+    }
+
+    /// What failed before it came back says nothing of it now. In a panic requests go on to those that are out, and the
+    /// failures of all of them at once would hold out those that are back first.
+    fn forget_failures(&mut self) {
+        // What ended since the last look is of before, too.
+        let _ = self.backend.live().cells.take();
+        self.adaptive.window.forget_failures();
     }
 
     /// It is back. For the second time within a minute: it is held out for as long as an ejection lasts,

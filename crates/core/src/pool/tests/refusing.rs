@@ -272,6 +272,40 @@ fn a_backend_whose_probe_has_a_port_of_its_own_is_tried_after_it_refused_and_com
     );
 }
 
+/// All are gone for seconds under load: in the panic each is tried again and again. Who is back then has failed nobody yet.
+#[test]
+fn after_an_outage_of_all_nobody_is_held_out_for_what_failed_meanwhile() {
+    for is_probed in [false, true] {
+        let config = match is_probed {
+            false => config(PolicyKind::PowerOfTwo),
+            true => probed(PolicyKind::PowerOfTwo),
+        };
+        let mut world = World::new(config, members(5));
+        let keys = ["a", "b", "c", "d", "e"];
+        let second = |world: &mut World, is_there: bool| {
+            let mut events = Vec::new();
+            for _ in 0..10 {
+                for _ in 0..8 {
+                    (0..3)
+                        .for_each(|_| drop(world.request(|_| if is_there { OK } else { REFUSED })));
+                }
+                events.extend(world.pass(seconds(0.1)));
+            }
+            if is_probed {
+                keys.iter().for_each(|key| world.probe(key, is_there));
+            }
+            events
+        };
+        (0..3).for_each(|_| drop(second(&mut world, true)));
+        (0..6).for_each(|_| drop(second(&mut world, false)));
+        let after: Vec<Event> = (0..20).flat_map(|_| second(&mut world, true)).collect();
+        let ejected = |event: &&Event| matches!(event, Event::Ejected { .. });
+        let ejected: Vec<_> = after.iter().filter(ejected).collect();
+        assert!(ejected.is_empty(), "probed: {is_probed}: {ejected:?}");
+        assert!(keys.iter().all(|key| world.backend(key).is_usable()));
+    }
+}
+
 #[test]
 fn what_goes_and_comes_again_and_again_is_held_out() {
     let mut world = World::new(probed(PolicyKind::PowerOfTwo), members(4));
