@@ -8,6 +8,7 @@ use super::proxy_header;
 use super::timer::Timer;
 use super::transport::Transport;
 use super::upstream::{self, End, Over, Upstream};
+use crate::clock;
 use crate::snapshot::Protocol;
 use crate::telemetry::metrics::Place;
 use mizan_core::backend::Backend;
@@ -30,6 +31,7 @@ pub(super) async fn connect<'c>(
         fit(&mut up, request)?;
         return Ok(up);
     }
+    let begun = clock::now();
     let timer = &down.timer;
     // Who waits for another's connection waits for its handshake, too.
     let handshake = pool
@@ -59,6 +61,8 @@ pub(super) async fn connect<'c>(
         return Err(Reason::ClientTimeout);
     }
     let mut up = connected?;
+    let took = clock::now().saturating_since(begun).as_micros();
+    up.connecting_us = u32::try_from(took).unwrap_or(u32::MAX);
     fit(&mut up, request)?;
     Ok(up)
 }
@@ -168,5 +172,6 @@ async fn open<'c>(
         backend,
         end: End::default(),
         reused: false,
+        connecting_us: 0,
     })
 }

@@ -303,7 +303,11 @@ async fn one_try<'s>(
         .pool(outcome.place)
         .latency
         .record(latency);
-    let measured = (backend, started, latency);
+    let connecting = match response.sent_late {
+        Some(_) => Duration::ZERO,
+        None => Duration::from_micros(up.connecting_us.into()),
+    };
+    let measured = (backend, started, served(latency, connecting));
     let parties = (&mut up, &mut response);
     match conclude(down, request, upload, parties, (outcome, measured)).await {
         Concluded::Over(after) => Ok(after),
@@ -320,6 +324,19 @@ async fn one_try<'s>(
             Ok(After::Tunnel(upgraded))
         }
     }
+}
+
+/// A backend needs so much longer to connect than to answer, and nobody wonders: two or three round trips, and the
+/// cryptography.
+const CONNECTING_TAKES: (u32, Duration) = (3, Duration::from_millis(50));
+
+/// What an answer says of how its backend serves. Who is seldom asked is seldom connected to: were the handshake counted, it
+/// would look slow for being asked seldom, and would go on being. A handshake that takes far longer than the answer does count:
+/// so does a backend that has no more room for connections.
+fn served(whole: Duration, connecting: Duration) -> Duration {
+    let served = whole.saturating_sub(connecting);
+    let (times, more) = CONNECTING_TAKES;
+    served + connecting.saturating_sub(served * times + more)
 }
 
 /// What a try that was answered leaves.
@@ -549,5 +566,22 @@ fn answered((status, retry_after): (u16, Option<Duration>), latency: Duration) -
             retry_after,
         },
         None => Outcome::Success { latency },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_says_nothing_of_how_a_backend_serves_but_one_without_end_does() {
+        let ms = Duration::from_millis;
+        assert_eq!(served(ms(7), ms(0)), ms(7));
+        // Eight for a handshake, one for the answer.
+        assert_eq!(served(ms(9), ms(8)), ms(1));
+        // Far away: each round trip takes long, and so does the answer.
+        assert_eq!(served(ms(1_200), ms(900)), ms(300));
+        // No room: the handshake was begun again after a second.
+        assert_eq!(served(ms(1_001), ms(1_000)), ms(948));
     }
 }

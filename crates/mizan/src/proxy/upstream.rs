@@ -40,6 +40,8 @@ pub(super) struct Upstream<'c> {
     pub(super) sent_before: usize,
     /// It has served a request before: a close without an answer may be the backend's idle time-out.
     pub(super) reused: bool,
+    /// How long this try waited for it, in µs: that says little of how the backend serves.
+    pub(super) connecting_us: u32,
 }
 
 #[derive(Debug)]
@@ -115,6 +117,7 @@ impl Upstreams {
                     backend,
                     end: End::default(),
                     reused: true,
+                    connecting_us: 0,
                 });
             }
         }
@@ -275,6 +278,7 @@ impl<'c> Upstream<'c> {
             end: End::default(),
             sent_before: 0,
             reused,
+            connecting_us: 0,
         }
     }
 
