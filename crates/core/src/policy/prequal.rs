@@ -118,6 +118,8 @@ pub struct LoadProbe {
 pub(crate) struct Prequal {
     two_choices: PowerOfTwo,
     probes: Arc<Probes>,
+    /// Of each member up to the last candidate, whether it is one.
+    is_candidate: Vec<bool>,
     /// 1 ÷ the candidates' mean weight.
     unit: f64,
 }
@@ -135,9 +137,15 @@ impl Prequal {
     pub(crate) fn new(candidates: &[(u32, u32)], probes: Arc<Probes>) -> Self {
         let weights = candidates.iter().map(|&(_, weight)| u64::from(weight));
         let total: u64 = weights.sum();
+        let last = candidates.iter().map(|&(index, _)| index as usize).max();
+        let mut is_candidate = vec![false; last.map_or(0, |last| last + 1)];
+        for &(index, _) in candidates {
+            is_candidate[index as usize] = true;
+        }
         Self {
             two_choices: PowerOfTwo::new(candidates),
             probes,
+            is_candidate,
             unit: candidates.len() as f64 / total.max(1) as f64,
         }
     }
@@ -170,20 +178,19 @@ impl Prequal {
     fn draw(&self, view: &View<'_>, first: usize) -> ([usize; COMPARED], usize) {
         let (mut drawn, mut count) = ([first; COMPARED], 1);
         let mut random = mix(view.pick.random ^ ORDER);
+        // True when that are enough.
         let mut take = |index: usize| {
-            let is_new = count < COMPARED && !drawn[..count].contains(&index);
-            if is_new && view.is_eligible(index) {
+            if !drawn[..count].contains(&index) && view.is_eligible(index) {
                 drawn[count] = index;
                 count += 1;
             }
+            count == COMPARED
         };
         if view.candidates.len() <= COMPARED {
             let (before, from) = view
                 .candidates
                 .split_at(below(random, view.candidates.len()));
-            from.iter()
-                .chain(before)
-                .for_each(|&index| take(index as usize));
+            from.iter().chain(before).any(|&index| take(index as usize));
             return (drawn, count);
         }
         let shard = self.probes.shard(view.pick.worker);
@@ -193,8 +200,9 @@ impl Prequal {
                 break;
             };
             // One that is no candidate any more may have answered a moment ago.
-            if view.candidates.binary_search(&index).is_ok() {
-                take(index as usize);
+            let is_candidate = self.is_candidate.get(index as usize) == Some(&true);
+            if is_candidate && take(index as usize) {
+                break;
             }
         }
         (drawn, count)
