@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::availability::Gate;
+use crate::backend::live::Live;
 use crate::pool::Claim;
+use crate::pool::shared::Shared;
 use crate::time::Instant;
 
 use super::least::{Load, Measure, NEVER};
@@ -126,8 +128,9 @@ impl Tree {
             levels,
         };
         for index in indices {
-            membership.backends[index].live().penalty.project(now);
-            let leaf = tree.leaf(&figures(membership, index));
+            let sources = Sources::new(membership, index);
+            sources.live.penalty.project(now);
+            let leaf = tree.leaf(&sources.read());
             tree.word(0, index).store(leaf, Ordering::SeqCst);
         }
         for level in 1..tree.levels.len() {
@@ -164,19 +167,19 @@ impl Tree {
 
     fn update(&self, membership: &Membership, index: usize) {
         let leaf = self.word(0, index);
-        if !settle(
-            leaf,
-            || figures(membership, index),
-            |figures| self.leaf(figures),
-        ) {
+        let sources = Sources::new(membership, index);
+        if !settle(leaf, || sources.read(), |figures| self.leaf(figures)) {
             return;
         }
         let mut at = index;
-        for (level, groups) in self.levels[..self.levels.len() - 1].iter().enumerate() {
+        let mut below = &self.levels[0];
+        for above in &self.levels[1..] {
             at /= GROUP;
-            if !settle(self.word(level + 1, at), || groups[at].read(), best) {
+            let (word, group) = (&above[at / GROUP].0[at % GROUP], &below[at]);
+            if !settle(word, || group.read(), best) {
                 return;
             }
+            below = above;
         }
     }
 
@@ -257,23 +260,42 @@ impl Tree {
     }
 }
 
-/// All that a leaf is computed from. Read as a whole, and compared as a whole by `settle`.
+/// How many figures a leaf is computed from.
 const FIGURES: usize = 4;
 
-fn figures(membership: &Membership, index: usize) -> [u64; FIGURES] {
-    let backend = &membership.backends[index];
-    let live = backend.live();
-    let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-    let latency = live
-        .latency
-        .level()
-        .unwrap_or_else(|| membership.default_latency());
-    [
-        both(live.in_flight(), live.in_flight_max()),
-        both(live.gate.load().0, backend.shared().mask().0),
-        both(live.weight(), live.penalty.projected().to_bits()),
-        latency.to_bits(),
-    ]
+/// Where the figures of a leaf stand. Read as a whole, and compared as a whole by [`settle`].
+struct Sources<'a> {
+    live: &'a Live,
+    shared: &'a Shared,
+    membership: &'a Membership,
+}
+
+impl<'a> Sources<'a> {
+    #[inline]
+    fn new(membership: &'a Membership, index: usize) -> Self {
+        let backend = &membership.backends[index];
+        Self {
+            live: backend.live(),
+            shared: backend.shared(),
+            membership,
+        }
+    }
+
+    #[inline]
+    fn read(&self) -> [u64; FIGURES] {
+        let live = self.live;
+        let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let latency = live
+            .latency
+            .level()
+            .unwrap_or_else(|| self.membership.default_latency());
+        [
+            both(live.in_flight(), live.in_flight_max()),
+            both(live.gate.load().0, self.shared.mask().0),
+            both(live.weight(), live.penalty.projected().to_bits()),
+            latency.to_bits(),
+        ]
+    }
 }
 
 fn halves(word: u64) -> (u32, u32) {
@@ -314,17 +336,19 @@ fn settle<const N: usize>(
 /// Which word of a group has the least cost; of several, each in proportion to its ties.
 #[inline]
 fn choose(words: &[u64; GROUP], random: u64) -> Option<usize> {
-    let best = best(words);
-    let least = cost(best);
+    let least = least_cost(words);
     if least == NEVER {
         return None;
     }
+    let shares = words.map(|word| share(word, least));
+    let [a, b, c, d] = shares;
+    let ties = ((a + b) + (c + d)).min(TIES);
     // A number below the sum stands for one of the ties: it falls to the first word with which the
     // sum so far exceeds it. Counted without branches, which would be guessed wrong half of the time.
-    let ticket = ((u128::from(random) * u128::from(best & TIES)) >> 64) as u64;
+    let ticket = ((u128::from(random) * u128::from(ties)) >> 64) as u64;
     let (mut sum, mut at) = (0, 0);
-    for &word in words {
-        sum += share(word, least);
+    for share in shares {
+        sum += share;
         at += usize::from(sum <= ticket);
     }
     (at < GROUP).then_some(at)
@@ -409,8 +433,8 @@ impl Tree {
     /// The first word that is not what lies below it.
     fn first_fault(&self, membership: &Membership) -> Option<(usize, usize)> {
         for index in 0..membership.backends.len() {
-            if self.word(0, index).load(Ordering::SeqCst) != self.leaf(&figures(membership, index))
-            {
+            let leaf = self.leaf(&Sources::new(membership, index).read());
+            if self.word(0, index).load(Ordering::SeqCst) != leaf {
                 return Some((0, index));
             }
         }
