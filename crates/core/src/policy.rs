@@ -293,6 +293,7 @@ impl Picker {
         self.keeps_load
     }
 
+    #[inline]
     pub(crate) fn pick(&self, mask: Gate, pick: &Pick<'_>) -> Result<Claim, NoPick> {
         if self.candidates.is_empty() {
             return Err(self.nobody());
@@ -308,10 +309,16 @@ impl Picker {
         {
             return Ok(claim);
         }
-        self.policy
-            .pick(&view)
-            .or_else(|| self.scan(&view))
-            .ok_or_else(|| self.why(&view))
+        match self.policy.pick(&view) {
+            Some(claim) => Ok(claim),
+            None => self.pick_anybody(&view),
+        }
+    }
+
+    /// What is left where the policy found nobody. Apart from [`pick`](Self::pick), which is the shorter for it.
+    #[cold]
+    fn pick_anybody(&self, view: &View<'_>) -> Result<Claim, NoPick> {
+        self.scan(view).ok_or_else(|| self.why(view))
     }
 
     /// Who is drawn for `pick`: see [`Policy::drawn`].
@@ -489,30 +496,41 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
+    #[inline]
     pub(crate) fn backend(&self, index: usize) -> &Arc<Backend> {
         &self.membership.backends[index]
     }
 
     /// Whether the backend at `index` may be picked by anybody.
+    #[inline]
     pub(crate) fn is_open(&self, index: usize) -> bool {
         let live = self.backend(index).live();
         !live.gate.load().has(self.mask) && !live.is_saturated()
     }
 
     /// Whether this request tried it already.
+    #[inline]
     pub(crate) fn is_tried(&self, index: usize) -> bool {
         let tried = self.pick.tried;
         !tried.is_empty() && tried.contains(&self.backend(index).id())
     }
 
     /// Whether this request may get it.
+    #[inline]
     pub(crate) fn is_eligible(&self, index: usize) -> bool {
         self.is_open(index) && !self.is_tried(index)
     }
 
     /// Claims it, tried or not.
+    #[inline]
     pub(crate) fn claim_at(&self, index: usize) -> Option<Claim> {
-        Claim::take(self.backend(index), self.mask, u32::MAX)
+        self.claim_of(self.backend(index))
+    }
+
+    /// Claims that backend, tried or not.
+    #[inline]
+    pub(crate) fn claim_of(&self, backend: &Arc<Backend>) -> Option<Claim> {
+        Claim::take(backend, self.mask, u32::MAX)
     }
 
     /// Claims it if this request may get it and it has fewer than `limit` in flight.

@@ -183,22 +183,9 @@ impl Pool {
     /// # Errors
     /// [`NoPick`] says why nobody was picked.
     pub fn pick(&self, pick: &Pick<'_>) -> Result<Claim, NoPick> {
-        loop {
-            let epoch = self.shared.epoch();
-            let picked = self.pick_once(pick);
-            if picked.is_ok() {
-                return picked;
-            }
-            let is_stale = self.shared.work() & work::STALE != 0;
-            if !is_stale && epoch.is_multiple_of(2) && epoch == self.shared.epoch() {
-                return picked;
-            }
-            // Nobody, among members that were just being changed: the answer is what comes of the change.
-            let mut control = self.control();
-            if self.shared.work() & work::STALE != 0 {
-                control.advance(pick.now);
-            }
-        }
+        let epoch = self.shared.epoch();
+        self.pick_once(pick)
+            .or_else(|nobody| self.pick_settled(pick, epoch, nobody))
     }
 
     /// What became of a request that was claimed from here. `worker` is any number that is stable for
@@ -296,6 +283,34 @@ impl Pool {
         &self.retry_budget
     }
 
+    /// What is left of a pick that found `nobody`, where `epoch` is that of before.
+    #[cold]
+    fn pick_settled(
+        &self,
+        pick: &Pick<'_>,
+        mut epoch: u64,
+        mut nobody: NoPick,
+    ) -> Result<Claim, NoPick> {
+        loop {
+            let is_stale = self.shared.work() & work::STALE != 0;
+            if !is_stale && epoch.is_multiple_of(2) && epoch == self.shared.epoch() {
+                return Err(nobody);
+            }
+            // Nobody, among members that were just being changed: the answer is what comes of the change.
+            let mut control = self.control();
+            if self.shared.work() & work::STALE != 0 {
+                control.advance(pick.now);
+            }
+            drop(control);
+            epoch = self.shared.epoch();
+            match self.pick_once(pick) {
+                Ok(claim) => return Ok(claim),
+                Err(again) => nobody = again,
+            }
+        }
+    }
+
+    #[inline]
     fn pick_once(&self, pick: &Pick<'_>) -> Result<Claim, NoPick> {
         let picker = self.shared.picker.load();
         let mask = self.shared.mask();

@@ -93,6 +93,13 @@ impl Latency {
         level.is_finite().then_some(level)
     }
 
+    /// The logarithm of this estimate's ratio to another: of any time, as both fade alike. Not finite where
+    /// one of the two has no sample.
+    #[inline]
+    pub(crate) fn ratio_ln(&self, other: &Self) -> f64 {
+        self.level.level() - other.level.level()
+    }
+
     /// How long ago the last sample was.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now - Instant::from_nanos(self.sampled_at.load(Ordering::Relaxed))
@@ -207,10 +214,21 @@ impl Penalty {
         }
     }
 
+    /// Whether there was no failure, or all are forgotten. One that has faded is not none, but zero.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.level.level() == f64::NEG_INFINITY
+    }
+
     /// The penalty as of `now`, in requests.
+    #[inline]
     pub(crate) fn at(&self, now: Instant) -> f32 {
+        // None is the rule, and picks come here: so that is asked first, and what is left is compared
+        // before it is raised.
+        if self.is_none() {
+            return 0.0;
+        }
         let logarithm = self.level.level() - now.as_secs_f64() / PENALTY_TAU;
-        // Compared before it is raised: none is the rule, and picks come here.
         if logarithm < PENALTY_MIN_LN {
             return 0.0;
         }

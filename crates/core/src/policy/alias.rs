@@ -66,13 +66,24 @@ impl Alias {
     }
 
     /// Draws a candidate that the request may get, other than `but`. `None` if a few draws found none.
+    #[inline(always)]
     pub(crate) fn draw_eligible(
         &self,
         view: &View<'_>,
         random: &mut u64,
         but: Option<usize>,
     ) -> Option<usize> {
-        for draw in 0..DRAWS {
+        *random = mix(*random);
+        let index = self.draw(*random);
+        if Some(index) != but && view.is_eligible(index) {
+            return Some(index);
+        }
+        self.draw_again(view, random, but)
+    }
+
+    /// The draws after a first one that found nobody.
+    fn draw_again(&self, view: &View<'_>, random: &mut u64, but: Option<usize>) -> Option<usize> {
+        for draw in 1..DRAWS {
             *random = mix(*random);
             let index = if draw < DRAWS_WEIGHTED {
                 self.draw(*random)
@@ -101,6 +112,7 @@ impl Alias {
 
     /// Draws two different candidates that the request may get; the second is missing if a few draws
     /// found no other.
+    #[inline]
     pub(crate) fn draw_two(&self, view: &View<'_>) -> Option<(usize, Option<usize>)> {
         let mut random = view.pick.random;
         let first = self.draw_eligible(view, &mut random, None)?;

@@ -275,6 +275,7 @@ impl Shared {
     }
 
     /// The load or the gate of `backend` changed.
+    #[inline]
     pub(crate) fn refresh(&self, backend: &Backend) {
         if self.keeps_load() {
             self.picker.load().refresh(backend);
