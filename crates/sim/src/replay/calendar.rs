@@ -72,7 +72,8 @@ fn offset(text: &[u8]) -> Option<i64> {
         [h1, h2, m1, m2] | [h1, h2, b':', m1, m2] => (h1, h2, m1, m2),
         _ => return None,
     };
-    Some(sign * (number(&[h1, h2])? * 3600 + number(&[m1, m2])? * 60))
+    let (hour, minute) = (number(&[h1, h2])?, number(&[m1, m2])?);
+    (hour < 24 && minute < 60).then_some(sign * (hour * 3600 + minute * 60))
 }
 
 /// Digits behind a point, as nanoseconds.
@@ -93,10 +94,22 @@ fn number(digits: &[u8]) -> Option<i64> {
     Some(value)
 }
 
+/// Days of a month of the Gregorian calendar; 0 where there is no such month.
+fn days_of(year: i64, month: i64) -> i64 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    }
+}
+
 /// Seconds since 1970 of a day of the Gregorian calendar. A year is counted from March, so that the leap day is its
 /// last.
 fn seconds(year: i64, month: i64, day: i64, of_day: i64) -> Option<i64> {
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    if !(1..=days_of(year, month)).contains(&day) {
         return None;
     }
     let year = if month <= 2 { year - 1 } else { year };
@@ -124,6 +137,11 @@ mod tests {
             common(b"10/Oct/2000:13:55:36 -0700"),
             Some(971_211_336_000_000_000)
         );
+        assert_eq!(second(b"2024-02-29T00:00:00Z"), Some(1_709_164_800));
+        assert_eq!(
+            second(b"2026-01-01T23:59:00+23:59"),
+            second(b"2026-01-01T00:00:00Z")
+        );
         assert_eq!(
             common(b"01/Jan/2026:00:00:00 +0000"),
             rfc3339(b"2026-01-01T00:00:00Z")
@@ -134,6 +152,16 @@ mod tests {
             "2026-13-01T00:00:00Z",
             "2026-01-01T24:00:00Z",
             "2026-01-01T00:00:00",
+            // Days that no calendar has, and offsets that no clock has.
+            "2026-02-29T00:00:00Z",
+            "2026-02-30T00:00:00Z",
+            "2100-02-29T00:00:00Z",
+            "2026-04-31T00:00:00Z",
+            "2026-01-00T00:00:00Z",
+            "2026-01-32T00:00:00Z",
+            "2026-01-01T00:00:00+99:59",
+            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+00:60",
         ] {
             assert_eq!(rfc3339(wrong.as_bytes()), None, "{wrong}");
         }
@@ -141,6 +169,9 @@ mod tests {
             "10/Okt/2000:13:55:36 -0700",
             "10/Oct/2000:13:55:36",
             "10/Oct/1960:13:55:36 +0000",
+            "30/Feb/2026:13:55:36 +0000",
+            "31/Nov/2026:13:55:36 +0000",
+            "10/Oct/2000:13:55:36 +9959",
         ] {
             assert_eq!(common(wrong.as_bytes()), None, "{wrong}");
         }
