@@ -145,7 +145,7 @@ pub struct RetryPlan {
     pub reset: bool,
     /// After the response time-out. Default false.
     pub timeout: bool,
-    /// After these statuses. Default none.
+    /// After these statuses, each `400..=599`. Default none.
     pub statuses: Vec<u16>,
 }
 

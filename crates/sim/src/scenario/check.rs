@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::diagnostic::{Diagnostic, Findings};
 use super::file::{Arrivals, File, Group, LawName, Probes, Retry, Service, Step};
 use super::text::Time;
-use super::{BackendPlan, PoolPlan, ProbePlan, Rate, RetryPlan, Scenario};
+use super::{BackendPlan, Fault, PoolPlan, ProbePlan, Rate, RetryPlan, Scenario};
 use crate::law::Law;
 
 mod fault;
@@ -21,6 +21,12 @@ const BALANCERS_MAX: usize = 1_000;
 const TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Zones, at most.
 const ZONES_MAX: u32 = 100;
+/// The shortest time in which something comes again: a probe, a pause, a turn of a fault.
+const PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Most changes of backends by all faults that come and go: they are all made before the first request.
+const CHANGES_MAX: u64 = 1_000_000;
+/// Most requests, and most probes: some minutes of work for each policy.
+const EVENTS_MAX: f64 = 1e9;
 /// Requests a second, at most.
 const RATE_MAX: f64 = 1e7;
 
@@ -87,12 +93,68 @@ fn scenario(name: &str, file: &File, findings: &mut Findings<'_>) -> Scenario {
         faults: Vec::new(),
     };
     scenario.arrivals = arrivals(&file.arrivals, &scenario, findings);
-    scenario.faults = file
-        .faults
-        .iter()
-        .filter_map(|fault| fault::fault(fault, scenario.backends.len(), findings))
-        .collect();
+    scenario.faults = faults(file, &scenario, findings);
+    events(file, &scenario, findings);
     scenario
+}
+
+fn faults(file: &File, scenario: &Scenario, findings: &mut Findings<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut changes: u64 = 0;
+    for spanned in &file.faults {
+        let Some(fault) = fault::fault(spanned, scenario.backends.len(), findings) else {
+            continue;
+        };
+        let before = changes;
+        changes = changes.saturating_add(fault.changes_within(scenario.time));
+        findings.require(
+            changes <= CHANGES_MAX || changes == before,
+            spanned.span(),
+            format!(
+                "with this fault backends change {changes} times, of {CHANGES_MAX} that can be played: \
+                 give it a longer period, fewer backends or an earlier `to`"
+            ),
+        );
+        faults.push(fault);
+    }
+    faults
+}
+
+/// Bounds what is played, so that a scenario ends.
+fn events(file: &File, scenario: &Scenario, findings: &mut Findings<'_>) {
+    let ends = scenario.arrivals.iter().skip(1).map(|rate| rate.from);
+    let ends = ends.chain([scenario.time]);
+    let requests: f64 = scenario
+        .arrivals
+        .iter()
+        .zip(ends)
+        .map(|(rate, end)| {
+            let length = end.min(scenario.time).saturating_sub(rate.from);
+            rate.per_second * length.as_secs_f64()
+        })
+        .sum();
+    findings.require(
+        requests <= EVENTS_MAX,
+        file.arrivals.span(),
+        format!(
+            "that makes {requests:.0} requests, of {EVENTS_MAX} that can be played: \
+             lower the rate, or make `time` shorter"
+        ),
+    );
+    let (Some(plan), Some(given)) = (scenario.pool.probes, &file.probes) else {
+        return;
+    };
+    let each = scenario.time.as_secs_f64() / plan.interval.max(PERIOD_MIN).as_secs_f64();
+    let probes = each * scenario.backends.len() as f64 * scenario.balancers as f64;
+    let interval = given.get_ref().interval.as_ref();
+    findings.require(
+        probes <= EVENTS_MAX,
+        interval.map_or(given.span(), Spanned::span),
+        format!(
+            "that makes {probes:.0} probes, of {EVENTS_MAX} that can be played: \
+             make `interval` longer, or `time` shorter"
+        ),
+    );
 }
 
 fn scenario_name(name: &str, file: &File, findings: &mut Findings<'_>) -> String {
@@ -255,15 +317,32 @@ fn retry_plan(retry: &Retry, findings: &mut Findings<'_>) -> RetryPlan {
         ),
         reset: retry.reset.unwrap_or(preset.reset),
         timeout: retry.timeout.unwrap_or(preset.timeout),
-        statuses: retry.statuses.clone(),
+        statuses: retry
+            .statuses
+            .iter()
+            .map(|status| retried(status, findings))
+            .collect(),
     }
+}
+
+/// A status that is tried again, of those that a pool may name.
+fn retried(status: &Spanned<u16>, findings: &mut Findings<'_>) -> u16 {
+    let number = *status.get_ref();
+    findings.require(
+        (400..=599).contains(&number),
+        status.span(),
+        format!("a status that is tried again is 400 to 599, not {number}"),
+    );
+    number
 }
 
 fn probe_plan(probes: &Spanned<Probes>, findings: &mut Findings<'_>) -> ProbePlan {
     let preset = ProbePlan::default();
     let given = probes.get_ref();
     let plan = ProbePlan {
-        interval: given.interval.map_or(preset.interval, |time| time.0),
+        interval: given.interval.as_ref().map_or(preset.interval, |time| {
+            at_least(PERIOD_MIN, time, "interval", findings)
+        }),
         timeout: given.timeout.map_or(preset.timeout, |time| time.0),
         rise: given.rise.unwrap_or(preset.rise),
         fall: given.fall.unwrap_or(preset.fall),
@@ -394,6 +473,19 @@ pub(super) fn ranged<T: PartialOrd + Copy + std::fmt::Display>(
         return preset;
     }
     number
+}
+
+/// The value; a finding if it is shorter than `least`.
+pub(super) fn at_least(
+    least: Duration,
+    value: &Spanned<Time>,
+    key: &str,
+    findings: &mut Findings<'_>,
+) -> Duration {
+    let time = value.get_ref().0;
+    let message = format!("`{key}` is {}ms or more", least.as_millis());
+    findings.require(time >= least, value.span(), message);
+    time
 }
 
 pub(super) fn positive(value: &Spanned<Time>, key: &str, findings: &mut Findings<'_>) -> Duration {

@@ -22,9 +22,24 @@ impl Fault {
     pub(crate) fn windows(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
         let nanos = |time: Duration| time.as_nanos() as u64;
         self.backends.iter().zip(0..).map(move |(&backend, n)| {
-            let later = nanos(self.step) * n;
-            (backend, nanos(self.from) + later, nanos(self.to) + later)
+            let later = nanos(self.step).saturating_mul(n);
+            let shifted = |time| nanos(time).saturating_add(later);
+            (backend, shifted(self.from), shifted(self.to))
         })
+    }
+}
+
+impl Fault {
+    /// How often all its backends together change within `time`; 0 for one that does not come and go.
+    pub(crate) fn changes_within(&self, time: Duration) -> u64 {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let Some(cycle) = self.kind.cycle().map(nanos).filter(|cycle| *cycle > 0) else {
+            return 0;
+        };
+        let turns = |(_, from, to): (usize, u64, u64)| {
+            to.min(nanos(time)).saturating_sub(from).div_ceil(cycle)
+        };
+        2 * self.windows().map(turns).sum::<u64>()
     }
 }
 
@@ -104,6 +119,16 @@ impl FaultKind {
             Self::Flap { .. } => "flap",
             Self::Kill { .. } => "kill",
             Self::Leave { .. } => "leave",
+        }
+    }
+
+    /// From turn to turn, of a fault that comes and goes.
+    pub(crate) fn cycle(&self) -> Option<Duration> {
+        match *self {
+            Self::Pause { period, .. } => Some(period),
+            Self::Antagonist { on, off, .. } if !off.is_zero() => Some(on + off),
+            Self::Flap { up, down } => Some(up + down),
+            _ => None,
         }
     }
 

@@ -90,13 +90,13 @@ pub(super) struct Retry {
     pub(super) reset: Option<bool>,
     pub(super) timeout: Option<bool>,
     #[serde(default)]
-    pub(super) statuses: Vec<u16>,
+    pub(super) statuses: Vec<Spanned<u16>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Probes {
-    pub(super) interval: Option<Time>,
+    pub(super) interval: Option<Spanned<Time>>,
     pub(super) timeout: Option<Time>,
     pub(super) rise: Option<u32>,
     pub(super) fall: Option<u32>,

@@ -204,3 +204,110 @@ fn all_that_is_wrong_is_said_at_once_in_order() {
         .collect();
     assert_eq!(lines, ["7", "8", "9"]);
 }
+
+/// Events cost time and memory: whatever comes again and again is refused where it would come too often.
+#[test]
+fn what_would_never_end_is_refused_where_it_stands() {
+    let fault = "kind = \"slow\"";
+    all_refused(&[
+        (
+            fault,
+            "kind = \"flap\"\nup = \"1us\"\ndown = \"1us\"",
+            "14:6: `up` is 1ms or more",
+        ),
+        (
+            fault,
+            "kind = \"flap\"\nup = \"1s\"\ndown = \"1us\"",
+            "15:8: `down` is 1ms or more",
+        ),
+        (
+            fault,
+            "kind = \"antagonist\"\non = \"1us\"\noff = \"1s\"",
+            "14:6: `on` is 1ms or more",
+        ),
+        (
+            fault,
+            "kind = \"antagonist\"\non = \"1s\"\noff = \"1us\"",
+            "15:7: `off` is 1ms or more",
+        ),
+        (
+            fault,
+            "kind = \"gc_pause\"\nperiod = \"2us\"\nlength = \"1us\"",
+            "14:10: `period` is 1ms or more",
+        ),
+        (
+            "[[faults]]",
+            "[probes]\ninterval = \"2us\"\ntimeout = \"1us\"\n[[faults]]",
+            "13:12: `interval` is 1ms or more",
+        ),
+    ]);
+}
+
+/// Each is long enough by itself, and there are too many of them.
+#[test]
+fn the_sum_of_all_turns_is_bounded() {
+    let long = GOOD
+        .replace("\"60s\"", "\"24h\"")
+        .replace("to = \"40s\"\n", "");
+    let told = |text: &str| -> Vec<String> {
+        let found = Scenario::parse("x", text).err().unwrap_or_default();
+        found.iter().map(ToString::to_string).collect()
+    };
+    let flap = long.replace("\"slow\"", "\"flap\"\nup = \"10ms\"\ndown = \"10ms\"");
+    assert_eq!(
+        told(&flap),
+        [
+            "x:12:1: with this fault backends change 8638000 times, of 1000000 that can be played: \
+          give it a longer period, fewer backends or an earlier `to`"
+        ]
+    );
+    let short = flap.replace("\"20s\"\n", "\"20s\"\nto = \"40m\"\n");
+    assert_eq!(told(&short), [""; 0]);
+    let probes = |interval: &str| {
+        let probes = format!("[probes]\ninterval = \"{interval}\"\ntimeout = \"1ms\"\n[[faults]]");
+        let text = long.replace("count = 4", "count = 40");
+        told(&text.replace("[[faults]]", &probes))
+    };
+    assert_eq!(
+        probes("2ms"),
+        [
+            "x:13:12: that makes 1728000000 probes, of 1000000000 that can be played: \
+          make `interval` longer, or `time` shorter"
+        ]
+    );
+    assert_eq!(probes("10ms"), [""; 0]);
+    assert_eq!(
+        told(&long.replace("load = 0.5", "rate = 1000000")),
+        [
+            "x:9:1: that makes 86400000000 requests, of 1000000000 that can be played: \
+          lower the rate, or make `time` shorter"
+        ]
+    );
+}
+
+#[test]
+fn a_status_that_no_pool_tries_again_is_refused() {
+    for (statuses, expected) in [
+        (
+            "[0]",
+            "13:13: a status that is tried again is 400 to 599, not 0",
+        ),
+        (
+            "[503, 200]",
+            "13:18: a status that is tried again is 400 to 599, not 200",
+        ),
+        (
+            "[65535]",
+            "13:13: a status that is tried again is 400 to 599, not 65535",
+        ),
+    ] {
+        let retry = format!("[retry]\nstatuses = {statuses}\n[[faults]]");
+        assert_eq!(refused("[[faults]]", &retry), [expected]);
+    }
+    let good = GOOD.replace(
+        "[[faults]]",
+        "[retry]\nstatuses = [400, 503, 599]\n[[faults]]",
+    );
+    let scenario = Scenario::parse("x", &good).expect("sound");
+    assert_eq!(scenario.pool.retry.statuses, [400, 503, 599]);
+}

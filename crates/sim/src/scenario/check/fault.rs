@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::{positive, ranged};
+use super::PERIOD_MIN;
+use super::{at_least, positive, ranged};
 use crate::scenario::diagnostic::Findings;
 use crate::scenario::fault::{Cold, Failing, Fault, FaultKind, Warm};
 use crate::scenario::file::{self, Kind};
@@ -78,7 +79,8 @@ fn fault_kind(
     findings: &mut Findings<'_>,
 ) -> Option<FaultKind> {
     let mut wanted = |value: &Option<Spanned<Time>>, key: &str| match value {
-        Some(value) => Some(positive(value, key, findings)),
+        Some(value) if key == "length" => Some(positive(value, key, findings)),
+        Some(value) => Some(at_least(PERIOD_MIN, value, key, findings)),
         None => {
             findings.add(span.clone(), format!("this kind of fault needs `{key}`"));
             None
@@ -98,6 +100,12 @@ fn fault_kind(
         }
         Kind::Antagonist => {
             let (on, off) = (time(&given.on), time(&given.off));
+            for (value, key) in [(&given.on, "on"), (&given.off, "off")] {
+                // Zero for both is always.
+                if let Some(value) = value.as_ref().filter(|it| !it.get_ref().0.is_zero()) {
+                    at_least(PERIOD_MIN, value, key, findings);
+                }
+            }
             findings.require(
                 on.is_zero() == off.is_zero(),
                 span,
