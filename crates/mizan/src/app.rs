@@ -6,6 +6,7 @@
 //! ```
 
 mod control;
+mod discovery;
 mod drive;
 mod fleet;
 mod reload;
@@ -20,6 +21,7 @@ use crate::proxy;
 use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot, StoreAddress};
 use crate::telemetry::{AccessLog, Metrics};
 use control::AppControl;
+pub(crate) use discovery::Discovery;
 use fleet::Fleet;
 use shared_table::{SharedTable, TableInForce, TableInput};
 use std::io;
@@ -108,6 +110,7 @@ fn read(
     options: &Options,
     previous: Option<&Snapshot>,
     inputs: Inputs,
+    lookup: &Discovery,
 ) -> Result<Compiled, Refused> {
     let files = match inputs.files {
         Some(files) => files,
@@ -121,7 +124,7 @@ fn read(
         }
     };
     let Some(input) = inputs.table else {
-        let compiled = config::compile(&files, previous, &resolve, clock::now(), clock::random());
+        let compiled = config::compile(&files, previous, lookup, clock::now(), clock::random());
         return match compiled {
             Ok((snapshot, warnings)) => Ok(Compiled {
                 sources: files.clone(),
@@ -143,7 +146,7 @@ fn read(
         &with_keys,
         (&table, wall.as_millis() as u64, input.waits()),
         (previous, input.last()),
-        &resolve,
+        lookup,
         (clock::now(), clock::random()),
     );
     match merged {
@@ -165,13 +168,6 @@ fn read(
         }),
         Err(problems) => Err((files, problems)),
     }
-}
-
-/// The system's resolver. Blocks: called by `mizan check`, at start, and at reload and every 30 s on a
-/// blocking thread.
-pub(crate) fn resolve(name: &str) -> io::Result<Vec<std::net::SocketAddr>> {
-    use std::net::ToSocketAddrs;
-    name.to_socket_addrs().map(Iterator::collect)
 }
 
 /// What would become of a request under a configuration that was only compiled.
@@ -209,7 +205,8 @@ fn warn_of(sources: &[Source], warnings: &[Diagnostic]) {
 /// If it cannot start; then nothing was served.
 pub fn run(options: Options) -> Result<Ended, AppError> {
     let refused = |(sources, problems): Refused| AppError::Refused(render(&sources, &problems));
-    let compiled = read(&options, None, Inputs::default()).map_err(refused)?;
+    let discovery = Arc::new(Discovery::default());
+    let compiled = read(&options, None, Inputs::default(), &discovery).map_err(refused)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -226,11 +223,12 @@ pub fn run(options: Options) -> Result<Ended, AppError> {
                     files: Some(compiled.files),
                     table: Some(shared.input(false)),
                 };
-                (read(&options, None, inputs).map_err(refused)?, Some(shared))
+                let compiled = read(&options, None, inputs, &discovery).map_err(refused)?;
+                (compiled, Some(shared))
             }
         };
         warn_of(&compiled.sources, &compiled.warnings);
-        start(options, compiled, shared).await
+        start(options, compiled, shared, discovery).await
     });
     // A thread that still resolves a name or reads a slow file holds nobody up.
     runtime.shutdown_background();
@@ -241,6 +239,7 @@ async fn start(
     options: Options,
     compiled: Compiled,
     mut shared: Option<SharedTable>,
+    discovery: Arc<Discovery>,
 ) -> Result<Ended, AppError> {
     let snapshot = Arc::new(compiled.snapshot);
     if let (Some(shared), Some(table)) = (&mut shared, compiled.table) {
@@ -295,6 +294,7 @@ async fn start(
         files: compiled.files,
         warned: compiled.warnings,
         shared,
+        discovery,
     };
     let (cut, why) = drive::drive(&mut parts, signals, inbox).await;
     control.set_phase(Phase::Stopping);

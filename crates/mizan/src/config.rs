@@ -11,11 +11,11 @@
 //! | `timing` | relations between time-outs, ours and those of the other side |
 //! | `tls` | certificates, keys and roots, checked and made ready |
 //! | `build` | makes the snapshot of what has passed |
-//! | `members` | host names become members, at first and every 30 s |
+//! | `members` | host names become members, at first and whenever they may stand for others |
 //! | `table` | files and the store's table together |
 //! | `restart` | what a reload cannot change |
 //!
-//! [`compile`] does no I/O but asking `resolve` for host names, and changes nothing that is in force.
+//! [`compile`] does no I/O but asking `lookup` for host names, and changes nothing that is in force.
 
 mod build;
 mod diagnostic;
@@ -35,7 +35,7 @@ mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Watch, default_admin_socket, load, load_with};
-pub use members::{Resolved, Unresolved, members};
+pub use members::{Lookup, Lost, Resolved, Unresolved, members, origins};
 pub use restart::{Running, needs_restart};
 pub use suggest::nearest;
 pub use table::{InForce, Merged, compile_with, judge};
@@ -46,8 +46,6 @@ use crate::snapshot::Snapshot;
 use mizan_core::time::Instant;
 use report::{Cx, Report};
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,9 +165,6 @@ pub fn digest(sources: &[Source]) -> u64 {
     hash.0
 }
 
-/// Resolves `host:port` to addresses.
-pub type Resolve<'a> = &'a dyn Fn(&str) -> io::Result<Vec<SocketAddr>>;
-
 /// Compiles the files (the first is the main one) into a snapshot with warnings.
 ///
 /// Pools that `previous` has by the same name keep their live half; nothing in it is changed. `random`
@@ -180,7 +175,7 @@ pub type Resolve<'a> = &'a dyn Fn(&str) -> io::Result<Vec<SocketAddr>>;
 pub fn compile(
     sources: &[Source],
     previous: Option<&Snapshot>,
-    resolve: Resolve<'_>,
+    lookup: &dyn Lookup,
     now: Instant,
     random: u64,
 ) -> Result<(Snapshot, Vec<Diagnostic>), Vec<Diagnostic>> {
@@ -211,7 +206,7 @@ pub fn compile(
         previous,
         stored: &stored,
         tls: &tls,
-        resolve,
+        lookup,
         now,
         random,
     };

@@ -4,6 +4,7 @@
 //! end. [`Current`] is the pointer that a reload swaps. What lives longer than a snapshot (health,
 //! counts, latencies) is in [`mizan_core::pool::Pool`], which snapshots share by the pool's name.
 
+mod discovery;
 mod explained;
 mod listener;
 mod pool;
@@ -12,6 +13,7 @@ pub mod route;
 mod settings;
 mod tls;
 
+pub use discovery::{Discovery, Origin, OriginState};
 pub use explained::{Answer, AskError, Asked, Explained, Offered, Picked, Seen};
 pub use listener::{
     Bind, ClientTimeouts, Datagrams, HeadLimits, Http2, Listener, ListenerKind, MinRate, Networks,

@@ -156,10 +156,30 @@ pub struct PoolView {
     pub summary: PoolSummary,
     /// Whether probes are sent.
     pub probed: bool,
+    /// Places that its backends are learned from while it runs, by their names.
+    #[serde(default)]
+    pub discovery: Vec<OriginView>,
     /// Traffic by version.
     pub versions: Vec<VersionView>,
     /// Backends in the order of the configuration.
     pub backends: Vec<BackendView>,
+}
+
+/// A place that backends are learned from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OriginView {
+    /// What is asked there: `dns` for the addresses of a name.
+    pub kind: String,
+    /// What it is called there.
+    pub name: String,
+    /// When it was last heard (RFC 3339); empty: never.
+    pub heard_at: String,
+    /// How long ago that is, in seconds; null: never.
+    pub age_seconds: Option<u64>,
+    /// Why it could not be heard since, or not whole; empty if all is well.
+    pub error: String,
+    /// How often it could not be heard.
+    pub failures: u64,
 }
 
 /// A version's traffic since the start.

@@ -1,20 +1,18 @@
 //! The control loop: signals, file changes, reloads, the clocks of the pools, and the drain.
 
 use super::control::ReloadRequest;
+use super::discovery::members::Discovered;
 use super::reload::{Parts, Reloads, Retired, Wish};
-use super::resolve;
 use super::shared_table::SharedTable;
 use crate::admin::{Control, Phase};
 use crate::clock;
 use crate::config;
 use crate::proxy::cut::Cut;
-use crate::snapshot::{Pool, Snapshot};
-use mizan_core::backend::Member;
+use crate::snapshot::Snapshot;
 use mizan_core::drain::{Drain, DrainConfig, DrainPhase};
 use mizan_core::pool::Event;
 use mizan_core::time::Instant;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -26,8 +24,6 @@ const TICK: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// A change is read after this long without a further one.
 const QUIET: Duration = Duration::from_millis(200);
-/// Between two resolutions of host names.
-const RESOLVE: Duration = Duration::from_secs(30);
 
 /// The signals that steer the process.
 pub(super) struct Signals {
@@ -51,7 +47,7 @@ pub(super) async fn drive(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut files = Files::new(parts);
-    let mut names = Names::new();
+    let mut discovered = Discovered::default();
     let mut reloads = Reloads::default();
     let mut closed = false;
     let mut why = Cut::Deadline;
@@ -69,8 +65,9 @@ pub(super) async fn drive(
             read = reloads.read() => reloads.finish(parts, read).await,
             _ = tick.tick() => {
                 let now = clock::now();
-                tick_pools(&parts.current.load(), now);
-                names.tick(now, parts).await;
+                let in_force = parts.current.load();
+                tick_pools(&in_force, now);
+                discovered.tick(now, &in_force, &parts.discovery);
                 if files.changed(now, parts).await {
                     reloads.ask(parts, Wish::FILES, None);
                 }
@@ -245,69 +242,4 @@ impl Files {
         }
         rests
     }
-}
-
-/// A pool with the members that its host names stand for now.
-type Resolved = (Arc<Pool>, Vec<Member>);
-
-/// Host names among the backends, resolved again and again. A failure keeps the last addresses.
-struct Names {
-    due: Instant,
-    running: Option<JoinHandle<Vec<Resolved>>>,
-}
-
-impl Names {
-    fn new() -> Self {
-        Self {
-            due: clock::now() + RESOLVE,
-            running: None,
-        }
-    }
-
-    async fn tick(&mut self, now: Instant, parts: &Parts) {
-        if let Some(task) = self.running.take_if(|task| task.is_finished()) {
-            // Finished, so this does not wait.
-            if let Ok(found) = task.await {
-                for (pool, members) in found {
-                    let in_force = parts.current.load();
-                    if in_force
-                        .pools
-                        .get(&pool.name)
-                        .is_some_and(|held| Arc::ptr_eq(held, &pool))
-                    {
-                        log_events(
-                            &pool.name,
-                            pool.core.update(now, pool.config.clone(), members),
-                        );
-                    }
-                }
-            }
-        }
-        if now >= self.due && self.running.is_none() {
-            self.due = now + RESOLVE;
-            let pools: Vec<_> = parts
-                .current
-                .load()
-                .pools
-                .values()
-                .filter(|pool| pool.has_names())
-                .cloned()
-                .collect();
-            if !pools.is_empty() {
-                self.running = Some(tokio::task::spawn_blocking(move || {
-                    super::reload::stand_back();
-                    pools.into_iter().map(resolved).collect()
-                }));
-            }
-        }
-    }
-}
-
-/// The pool's members with fresh addresses.
-fn resolved(pool: Arc<Pool>) -> Resolved {
-    let found = config::members(&pool.configured, &pool.core.backends(), &resolve);
-    for name in found.unresolved {
-        tracing::warn!(pool = %pool.name, name = name.name, error = name.problem, "a host name does not resolve: its last addresses stay");
-    }
-    (pool, found.members)
 }

@@ -1,6 +1,7 @@
 //! A new configuration comes into force, or leaves the old one as it is.
 
 use super::control::{self, AppControl, Done};
+use super::discovery::Discovery;
 use super::fleet::{Fleet, Opened};
 use super::shared_table::{SharedTable, TableInForce};
 use super::{AppError, Compiled, Inputs, Options, read};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How far the threads that read configurations and resolve names stand back, as of nice(1).
+/// How far the threads that read configurations and look names up stand back, as of nice(1).
 const NICE: i32 = 10;
 
 /// Reading a configuration takes no longer.
@@ -41,6 +42,8 @@ pub(super) struct Parts {
     pub(super) warned: Vec<Diagnostic>,
     /// The store, if there is one.
     pub(super) shared: Option<SharedTable>,
+    /// Looks up host names.
+    pub(super) discovery: Arc<Discovery>,
 }
 
 /// What was in force before. It is kept until no request needs it any more, so that it is taken down here: on a worker
@@ -124,6 +127,7 @@ impl Reloads {
         }
         let Some(wish) = self.wish.take() else { return };
         let options = parts.options.clone();
+        let discovery = Arc::clone(&parts.discovery);
         let previous = parts.current.load();
         if let (Some(shared), true) = (&mut parts.shared, wish.accept_table) {
             shared.accept();
@@ -136,7 +140,7 @@ impl Reloads {
         self.reading = Some(Reading {
             task: tokio::task::spawn_blocking(move || {
                 stand_back();
-                read_again(&options, &previous, inputs)
+                read_again(&options, &previous, inputs, &discovery)
             }),
             wish,
             since: clock::now(),
@@ -309,8 +313,13 @@ fn table_applied(parts: &mut Parts, table: Option<Box<TableInForce>>) {
 }
 
 /// Reads and compiles; host names are resolved on the way.
-fn read_again(options: &Options, previous: &Arc<Snapshot>, inputs: Inputs) -> Read {
-    read(options, Some(previous), inputs).map_err(|(sources, problems)| {
+fn read_again(
+    options: &Options,
+    previous: &Arc<Snapshot>,
+    inputs: Inputs,
+    lookup: &Discovery,
+) -> Read {
+    read(options, Some(previous), inputs, lookup).map_err(|(sources, problems)| {
         let generation = previous.generation;
         let report = control::report(ReloadResult::Refused, generation, &sources, &problems);
         Ended::Refused(config::digest(&sources), report)

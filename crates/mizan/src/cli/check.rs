@@ -81,7 +81,13 @@ impl Check {
             Ok(sources) => sources,
             Err(diagnostics) => return Report::new(None, &diagnostics, &[]),
         };
-        match config::compile(&sources, None, &app::resolve, clock::now(), clock::random()) {
+        match config::compile(
+            &sources,
+            None,
+            &app::Discovery::default(),
+            clock::now(),
+            clock::random(),
+        ) {
             Ok((snapshot, warnings)) => Report::new(Some(&snapshot), &warnings, &sources),
             Err(diagnostics) => Report::new(None, &diagnostics, &sources),
         }

@@ -124,7 +124,13 @@ fn ask_file(file: &Path, request: &ExplainRequest) -> Result<ExplainView, Client
     let sources = config::load(file).map_err(|problems| {
         refused(problems.iter().map(|problem| problem.render(&[])).collect())
     })?;
-    let compiled = config::compile(&sources, None, &app::resolve, clock::now(), clock::random());
+    let compiled = config::compile(
+        &sources,
+        None,
+        &app::Discovery::default(),
+        clock::now(),
+        clock::random(),
+    );
     let (snapshot, _) = compiled.map_err(|problems| {
         refused(
             problems

@@ -5,7 +5,9 @@ mod store;
 use super::client::ClientError;
 use super::output::{self, Exit, state_word, table};
 use super::{Instance, reload};
-use crate::admin::view::{BackendView, ListenerView, PoolView, StatusView, VersionView};
+use crate::admin::view::{
+    BackendView, ListenerView, OriginView, PoolView, StatusView, VersionView,
+};
 use crate::telemetry::ReloadResult;
 use clap::Args;
 use serde::Serialize;
@@ -136,6 +138,9 @@ fn pool(pool: &PoolView) -> String {
     if !summary.spread.is_empty() {
         text += &format!("  {}\n", summary.spread);
     }
+    for origin in &pool.discovery {
+        text += &discovery(origin);
+    }
     let mut shown: Vec<&BackendView> = pool.backends.iter().collect();
     if shown.len() > BACKENDS_SHOWN {
         shown.sort_by_key(|backend| match &*backend.state {
@@ -152,6 +157,19 @@ fn pool(pool: &PoolView) -> String {
         text += &format!("\n  and {hidden} more; --json shows all");
     }
     text
+}
+
+/// A place that backends are learned from, and when it was last heard.
+fn discovery(origin: &OriginView) -> String {
+    let heard = match origin.age_seconds {
+        Some(seconds) => format!("heard {} ago", age(seconds)),
+        None => "never heard".to_owned(),
+    };
+    let trouble = match &*origin.error {
+        "" => String::new(),
+        error => format!(", NOT HEARD since: {error}"),
+    };
+    format!("  from {} {}: {heard}{trouble}\n", origin.kind, origin.name)
 }
 
 /// Tier, zone and what backends say of their load have columns where there are any.

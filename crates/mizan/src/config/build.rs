@@ -12,7 +12,7 @@ use super::schema::{self, File, NetworkList};
 use super::text::{AbsolutePath, Meaning, Text};
 use super::tls::Tls;
 use super::tree::{Place, Stored};
-use super::{Resolve, digest};
+use super::{Lookup, digest};
 use crate::snapshot::route::RouteTable;
 use crate::snapshot::{
     AccessLog, AdminBind, Bind, ClientTimeouts, Datagrams, DrainSettings, HeadLimits, Http2,
@@ -29,7 +29,7 @@ pub(super) struct Inputs<'a> {
     pub(super) previous: Option<&'a Snapshot>,
     pub(super) stored: &'a Stored,
     pub(super) tls: &'a Tls,
-    pub(super) resolve: Resolve<'a>,
+    pub(super) lookup: &'a dyn Lookup,
     pub(super) now: Instant,
     pub(super) random: u64,
 }

@@ -1,14 +1,43 @@
 //! What the backends of a pool stand for: the one place where host names become members.
 //!
-//! A configuration is compiled with it, and every 30 s names are resolved again with it, so that the two give the same
-//! members in the same order. A name that fails keeps what it stood for last; the others are not held up by it.
+//! A configuration is compiled with it, and with it members are told anew whenever a name stands for others, so that the two
+//! give the same members in the same order. A name that fails keeps what it stood for last; the others are not held up by it.
 
-use super::Resolve;
-use crate::snapshot::Configured;
+use crate::snapshot::{Configured, Origin};
 use ipnet::IpNet;
 use mizan_core::backend::{Address, Backend, Member};
+use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// Who is asked what host names stand for.
+pub trait Lookup {
+    /// The addresses of `name`, a `host:port`, as `servers` have it; none: the system's.
+    ///
+    /// # Errors
+    /// [`Lost`], if they cannot be had now.
+    fn addresses(&self, servers: &Arc<[SocketAddr]>, name: &str) -> Result<Vec<SocketAddr>, Lost>;
+}
+
+/// What cannot be looked up now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Why.
+    pub problem: String,
+    /// What it stood for when it was last looked up; empty: nothing is known.
+    pub last: Vec<SocketAddr>,
+}
+
+/// A function from `host:port` to addresses, whoever is to be asked.
+impl<F: Fn(&str) -> io::Result<Vec<SocketAddr>>> Lookup for F {
+    fn addresses(&self, _: &Arc<[SocketAddr]>, name: &str) -> Result<Vec<SocketAddr>, Lost> {
+        self(name).map_err(|error| Lost {
+            problem: error.to_string(),
+            last: Vec::new(),
+        })
+    }
+}
 
 /// The members of a pool.
 #[derive(Debug)]
@@ -32,51 +61,68 @@ pub struct Unresolved {
     pub has_last: bool,
 }
 
-/// Resolves the host names among `configured`; `last` are the backends that the pool has now.
-pub fn members(configured: &[Configured], last: &[Arc<Backend>], resolve: Resolve<'_>) -> Resolved {
+/// Looks up the host names among `configured`; `last` are the backends that the pool has now.
+pub fn members(configured: &[Configured], last: &[Arc<Backend>], lookup: &dyn Lookup) -> Resolved {
     let mut out = Resolved {
         members: Vec::with_capacity(configured.len()),
         unresolved: Vec::new(),
     };
     for (index, backend) in configured.iter().enumerate() {
-        let (name, template, networks) = match backend {
-            Configured::Fixed(member) => {
-                out.members.push(member.clone());
-                continue;
-            }
+        match backend {
+            Configured::Fixed(member) => out.members.push(member.clone()),
             Configured::Named {
                 name,
                 template,
+                servers,
                 networks,
-            } => (name, template, networks),
-        };
-        let addresses = addresses(name, networks, resolve).unwrap_or_else(|problem| {
-            let last = last_addresses(name, last);
-            out.unresolved.push(Unresolved {
-                index,
-                name: name.clone(),
-                problem,
-                has_last: !last.is_empty(),
-            });
-            last
-        });
-        out.members
-            .extend(addresses.into_iter().map(|address| Member {
-                key: Arc::from(format!("{name}/{}", address.ip())),
-                address: Address::Ip(address),
-                ..template.clone()
-            }));
+            } => {
+                let found = lookup.addresses(servers, name);
+                let addresses = found.and_then(|found| inside(found, networks));
+                let addresses = addresses.unwrap_or_else(|lost| {
+                    let last = match inside(lost.last, networks) {
+                        Ok(last) => last,
+                        Err(_) => last_addresses(name, last),
+                    };
+                    out.unresolved.push(Unresolved {
+                        index,
+                        name: name.clone(),
+                        problem: lost.problem,
+                        has_last: !last.is_empty(),
+                    });
+                    last
+                });
+                let of_name = addresses.into_iter().map(|address| Member {
+                    key: Arc::from(format!("{name}/{}", address.ip())),
+                    address: Address::Ip(address),
+                    ..template.clone()
+                });
+                out.members.extend(of_name);
+            }
+        }
     }
     out
 }
 
-/// What a name stands for now, or why it stands for nothing.
-fn addresses(
-    name: &str,
-    networks: &[IpNet],
-    resolve: Resolve<'_>,
-) -> Result<Vec<SocketAddr>, String> {
-    let found = resolve(name).map_err(|error| error.to_string())?;
+/// All that is looked up for `configured`.
+pub fn origins(configured: &[Configured]) -> BTreeSet<Origin> {
+    let mut origins = BTreeSet::new();
+    for backend in configured {
+        if let Configured::Named { name, servers, .. } = backend {
+            origins.insert(Origin::Name {
+                servers: Arc::clone(servers),
+                name: Arc::from(name.as_str()),
+            });
+        }
+    }
+    origins
+}
+
+/// Those of `found` that may be members, sorted.
+fn inside(found: Vec<SocketAddr>, networks: &[IpNet]) -> Result<Vec<SocketAddr>, Lost> {
+    let nothing = |problem| Lost {
+        problem,
+        last: Vec::new(),
+    };
     let mut found: Vec<SocketAddr> = found
         .into_iter()
         .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))
@@ -84,12 +130,15 @@ fn addresses(
     found.sort();
     found.dedup();
     let Some(first) = found.first().copied() else {
-        return Err("it has no addresses".to_owned());
+        return Err(nothing("it has no addresses".to_owned()));
     };
     let is_inside = |address: &SocketAddr| networks.iter().any(|it| it.contains(&address.ip()));
     found.retain(|address| networks.is_empty() || is_inside(address));
     if found.is_empty() {
-        return Err(format!("{} is in none of `backend_networks`", first.ip()));
+        return Err(nothing(format!(
+            "{} is in none of `backend_networks`",
+            first.ip()
+        )));
     }
     Ok(found)
 }
@@ -113,7 +162,6 @@ mod tests {
     use super::*;
     use mizan_core::pool::{Pool, PoolConfig};
     use mizan_core::time::Instant;
-    use std::io;
 
     fn member(key: &str) -> Member {
         Member {
@@ -130,6 +178,7 @@ mod tests {
         Configured::Named {
             name: name.to_owned(),
             template: member(name),
+            servers: Arc::from([]),
             networks: Arc::from([]),
         }
     }
@@ -206,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_name_without_addresses_has_failed() {
-        let resolved = members(&configured(), &[], &|_| Ok(Vec::new()));
+        let resolved = members(&configured(), &[], &|_: &str| Ok(Vec::new()));
         assert_eq!(keys(&resolved), ["10.0.0.1:80", "10.0.0.0:80"]);
         let told: Vec<(usize, bool)> = resolved
             .unresolved

@@ -13,7 +13,7 @@ mod tls;
 
 pub(super) use http2::PoolHttp2;
 pub(super) use listener::{Listener, ListenerKind};
-pub(super) use node::Node;
+pub(super) use node::{Dns, Node};
 pub(super) use pool::{
     Backend, BackendEntry, Health, Policy, Pool, PoolTimeouts, Protocol, ProxyVersion, Retry,
     Statuses,
@@ -51,6 +51,8 @@ pub(super) struct File {
     pub(super) workers: Option<u16>,
     /// Where this balancer stands among others, for pools with zones or a subset.
     pub(super) node: Node,
+    /// Who is asked what host names of backends stand for.
+    pub(super) dns: Dns,
     /// The region that this balancer serves.
     pub(super) region: Region,
     /// The routing table that balancers share.

@@ -5,7 +5,7 @@
 //! to blame stay as they were when they were last good, or are left out, and the rest is compiled again.
 
 use super::load::SystemRoots;
-use super::{Diagnostic, Resolve, STORED, Severity, Source, compile};
+use super::{Diagnostic, Lookup, STORED, Severity, Source, compile};
 use crate::snapshot::Snapshot;
 use mizan_core::time::Instant;
 use mizan_routing::table::{Held, Rejected};
@@ -79,7 +79,7 @@ pub fn compile_with(
     files: &[Source],
     (table, now_ms, waits): (&Table, u64, bool),
     (previous, last): (Option<&Snapshot>, &InForce),
-    resolve: Resolve<'_>,
+    lookup: &dyn Lookup,
     (now, random): (Instant, u64),
 ) -> Result<Merged, Vec<Diagnostic>> {
     let files = with_system_roots(files, table);
@@ -99,7 +99,7 @@ pub fn compile_with(
             .iter()
             .map(|(object, held)| Source::of_object(object, held));
         let sources: Vec<Source> = files.iter().cloned().chain(stored).collect();
-        let found = match compile(&sources, previous, resolve, now, random) {
+        let found = match compile(&sources, previous, lookup, now, random) {
             Ok((snapshot, warnings)) => {
                 return Ok(Merged {
                     sources,

@@ -6,6 +6,8 @@ mod reload;
 mod told;
 
 use super::*;
+use std::io;
+use std::net::SocketAddr;
 
 const MINIMAL: &str = r#"
 [[listener]]

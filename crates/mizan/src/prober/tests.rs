@@ -73,6 +73,7 @@ fn snapshot(generation: u64, core: &Arc<Pool>, health: Option<HealthCheck>) -> A
         config: PoolConfig::default(),
         members: Vec::new(),
         configured: Vec::new(),
+        discovery: Arc::default(),
         versions: Vec::new(),
         hash_key: None,
         load_probes: None,

@@ -1,10 +1,12 @@
 //! Pools: sets of backends, and how Mizan speaks with them.
 
+use super::discovery::Discovery;
 use super::listener::Ping;
 use super::tls::ClientTls;
 use mizan_core::backend::Member;
 use mizan_core::pool::{PoolConfig, PrequalConfig};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -21,8 +23,10 @@ pub struct Pool {
     pub config: PoolConfig,
     /// The members when this snapshot was compiled (host names: as resolved then).
     pub members: Vec<Member>,
-    /// The backends as the file has them: host names among them are resolved again every 30 s.
+    /// The backends as the file has them: host names among them are resolved again and again.
     pub configured: Vec<Configured>,
+    /// What is known of the places that members are learned from; carried over reloads by name.
+    pub discovery: Arc<Discovery>,
     /// Distinct versions of its backends, "" for none; the index is the label of traffic metrics.
     pub versions: Vec<Arc<str>>,
     /// Where the hash of a request comes from, for policies and splits that hash.
@@ -52,10 +56,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Whether a backend is given by its host name.
-    pub fn has_names(&self) -> bool {
-        let is_name = |backend: &Configured| matches!(backend, Configured::Named { .. });
-        self.configured.iter().any(is_name)
+    /// Whether members are learned while it runs: a backend is given by its host name.
+    pub fn is_discovered(&self) -> bool {
+        let is_fixed = |backend: &Configured| matches!(backend, Configured::Fixed(_));
+        !self.configured.iter().all(is_fixed)
     }
 }
 
@@ -111,6 +115,8 @@ pub enum Configured {
         name: String,
         /// What its members have in common; its address is never connected to.
         template: Member,
+        /// Who is asked; empty: the system's servers.
+        servers: Arc<[SocketAddr]>,
         /// Where they may be; empty: anywhere. Others are passed over.
         networks: Arc<[ipnet::IpNet]>,
     },

@@ -157,6 +157,7 @@ fn pool(name: &str, versions: &[&str]) -> Pool {
         config,
         members,
         configured: Vec::new(),
+        discovery: Arc::default(),
         versions: distinct,
         hash_key: None,
         health: None,

@@ -10,6 +10,7 @@ mod certificates;
 mod client_auth;
 mod commands;
 mod cut;
+mod discovery;
 mod drain;
 mod edges;
 mod explain;

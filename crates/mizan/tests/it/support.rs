@@ -7,6 +7,7 @@
 //! | [`process`] | a backend in a process of its own, to be killed or stopped for real |
 //! | [`fault_proxy`] | a TCP relay that cuts, stalls, resets, delays, drips or goes half-open on command |
 //! | [`raw`] | a backend of bytes, whatever they mean |
+//! | [`dns`] | a DNS server whose answers change |
 //! | [`datagrams`] | a backend and a client of UDP |
 //! | [`client`] | one client connection: bytes out, one parsed response in |
 //! | [`load`] | many clients for a while, and the fate of each request |
@@ -21,6 +22,7 @@
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod datagrams;
+pub(crate) mod dns;
 pub(crate) mod etcd;
 pub(crate) mod fault_proxy;
 pub(crate) mod frames;
@@ -39,6 +41,7 @@ pub(crate) mod wire;
 pub(crate) use backend::{Backend, Exchange, Next};
 pub(crate) use client::Client;
 pub(crate) use datagrams::{LONGEST, UdpBackend, UdpClient, named};
+pub(crate) use dns::{DnsServer, Outage};
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use h2_backend::{Call, H2Backend};
 pub(crate) use h2_client::{Ask, H2Client, run};

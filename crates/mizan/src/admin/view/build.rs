@@ -1,13 +1,14 @@
 //! From what the process knows to what the API says.
 
 use super::{
-    BackendView, ConfigView, ForwardView, ListenerView, LoadView, PoolSummary, PoolView, Problem,
-    RouteView, SourceView, StatusView, VersionView,
+    BackendView, ConfigView, ForwardView, ListenerView, LoadView, OriginView, PoolSummary,
+    PoolView, Problem, RouteView, SourceView, StatusView, VersionView,
 };
 use crate::admin::AdminState;
+use crate::clock;
 use crate::config::{Diagnostic, Severity, Source};
 use crate::snapshot::route::{Action, HostMatch, Route, Split, ValueMatch, host_text, path_text};
-use crate::snapshot::{Pool, Snapshot};
+use crate::snapshot::{OriginState, Pool, Snapshot};
 use crate::telemetry::json::time_string;
 use crate::telemetry::metrics::Totals;
 use mizan_core::availability::Availability;
@@ -97,8 +98,30 @@ impl PoolView {
         Self {
             summary: PoolSummary::new(&pool.name, &status),
             probed: pool.health.is_some(),
+            discovery: pool
+                .discovery
+                .states()
+                .iter()
+                .map(OriginView::from)
+                .collect(),
             versions,
             backends,
+        }
+    }
+}
+
+impl From<&OriginState> for OriginView {
+    fn from(state: &OriginState) -> Self {
+        let was_heard = !state.heard.is_zero();
+        Self {
+            kind: state.origin.kind().to_owned(),
+            name: state.origin.name(),
+            heard_at: was_heard
+                .then(|| time_string(state.heard))
+                .unwrap_or_default(),
+            age_seconds: was_heard.then(|| clock::wall().saturating_sub(state.heard).as_secs()),
+            error: state.error.clone(),
+            failures: state.failures,
         }
     }
 }

@@ -69,6 +69,7 @@ fn pool(backends: Vec<BackendView>) -> PoolView {
             in_flight: 4,
         },
         probed: true,
+        discovery: Vec::new(),
         versions: vec![VersionView {
             version: "v1".into(),
             responses: 99,

@@ -57,10 +57,12 @@ fn build_one(
         false => Vec::new(),
     };
     let networks = Arc::from(networks);
+    let servers = file.dns.servers.iter().map(|server| server.value);
+    let servers = servers.collect();
     let configured: Vec<Configured> = from
         .backends
         .iter()
-        .map(|from| configured(from, &networks))
+        .map(|from| configured(from, &networks, &servers))
         .collect::<Option<_>>()?;
     let members = members(cx, &configured, inputs, previous, at);
     let config = config(from, &file.node);
@@ -89,6 +91,9 @@ fn build_one(
         members,
         versions: versions(&configured),
         configured,
+        discovery: previous
+            .map(|previous| Arc::clone(&previous.discovery))
+            .unwrap_or_default(),
         waiters: previous
             .map(|previous| Arc::clone(&previous.waiters))
             .unwrap_or_default(),
@@ -138,13 +143,13 @@ fn members(
     let last = previous
         .map(|previous| previous.core.backends())
         .unwrap_or_default();
-    let resolved = crate::config::members(configured, &last, inputs.resolve);
+    let resolved = crate::config::members(configured, &last, inputs.lookup);
     let list = at.key("backends");
     for name in resolved.unresolved {
         let help = if name.has_last {
-            "its last addresses stay in use; it is tried again every 30 s"
+            "its last addresses stay in use, and it is asked for again and again"
         } else {
-            "the pool has no backend from it until it resolves; it is tried again every 30 s"
+            "the pool has no backend from it until it resolves; it is asked for again and again"
         };
         let message = format!("`{}` cannot be resolved: {}", name.name, name.problem);
         cx.warn(&list.index(name.index), "unresolved", message, help);
@@ -152,7 +157,11 @@ fn members(
     resolved.members
 }
 
-fn configured(from: &BackendEntry, networks: &Arc<[ipnet::IpNet]>) -> Option<Configured> {
+fn configured(
+    from: &BackendEntry,
+    networks: &Arc<[ipnet::IpNet]>,
+    servers: &Arc<[SocketAddr]>,
+) -> Option<Configured> {
     let alone = schema::Backend::default();
     let (address, table) = match from {
         BackendEntry::Address(address) => (address, &alone),
@@ -182,6 +191,7 @@ fn configured(from: &BackendEntry, networks: &Arc<[ipnet::IpNet]>) -> Option<Con
             Configured::Named {
                 name: name.clone(),
                 template: member(name.clone(), Address::Ip(nowhere)),
+                servers: Arc::clone(servers),
                 networks: Arc::clone(networks),
             }
         }

@@ -1,7 +1,9 @@
-//! `[node]`.
+//! `[node]`, `[dns]`.
 
+use crate::config::text::Text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// Where this balancer stands among others. The same on all of them but for `name`, `zone` and `index`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -19,4 +21,14 @@ pub(in super::super) struct Node {
     /// How many such balancers there are.
     #[schemars(range(min = 1, max = 10_000))]
     pub(in super::super) of: Option<u32>,
+}
+
+/// Who is asked what host names of backends stand for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in super::super) struct Dns {
+    /// Addresses of DNS servers, asked in place of those of `/etc/resolv.conf`; its search list and `/etc/hosts` count all the
+    /// same. Empty: the system's.
+    #[schemars(length(max = 8))]
+    pub(in super::super) servers: Vec<Text<SocketAddr>>,
 }

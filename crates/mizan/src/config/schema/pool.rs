@@ -184,7 +184,7 @@ impl BackendEntry {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub(in super::super) struct Backend {
-    /// IP address and port, host name and port (all of its addresses are used), or `unix:/path`.
+    /// IP address and port, host name and port (all of its addresses are used, as long as their TTL says), or `unix:/path`.
     pub(in super::super) address: Option<Text<BackendAddress>>,
     /// Its share of the traffic relative to the others'; 0: none.
     #[schemars(range(min = 0, max = 65_535))]

@@ -3,11 +3,11 @@
 use super::*;
 use std::sync::Arc;
 
-fn reload(text: &str, previous: &Snapshot, resolve: Resolve<'_>) -> (Snapshot, Vec<Diagnostic>) {
+fn reload(text: &str, previous: &Snapshot, lookup: &dyn Lookup) -> (Snapshot, Vec<Diagnostic>) {
     compile(
         &[Source::new("lb.toml", text)],
         Some(previous),
-        resolve,
+        lookup,
         Instant::from_nanos(5),
         2,
     )
@@ -91,7 +91,7 @@ fn a_name_that_never_resolved_does_not_stop_the_others() {
     let (snapshot, warnings) =
         compile_text(&MINIMAL.replace("10.0.0.2:8080", "app.local:80")).expect("it compiles");
     assert_eq!(snapshot.pools["api"].members.len(), 1);
-    assert!(snapshot.pools["api"].has_names(), "it is tried again");
+    assert!(snapshot.pools["api"].is_discovered(), "it is tried again");
     assert_eq!(warnings.len(), 1);
 }
 

@@ -1,15 +1,14 @@
 //! Every metric: its name, what it says, and where its numbers come from.
 
+mod pools;
+
 use super::backend::{backend_counter, backend_gauge, weight_percent};
 use super::{Family, Kind, Samples, Scrape, store};
-use crate::snapshot::ReportCounts;
-use crate::telemetry::cause::{
-    Cause, ConnectionRefusal, DatagramDrop, Handshake, ReloadResult, RetryCause,
-};
+use crate::telemetry::cause::{ConnectionRefusal, DatagramDrop, Handshake, ReloadResult};
 use crate::telemetry::histogram::Merged;
 use crate::telemetry::logging::dropped_lines;
-use crate::telemetry::metrics::{Counter, GRPC_CODES, ListenerCells, PoolCells};
-use mizan_core::pool::PoolStatus;
+use crate::telemetry::metrics::{GRPC_CODES, ListenerCells};
+use pools::{each_pool, load_reports, pool, pool_causes, pool_gauge, retries};
 use std::sync::atomic::Ordering;
 
 const LISTENER: &[&str] = &["listener"];
@@ -233,6 +232,17 @@ pub const FAMILIES: &[Family] = &[
         },
     },
     Family {
+        name: "mizan_pool_discovery_failures_total",
+        kind: Kind::Counter,
+        labels: POOL,
+        help: "Times that a place which backends are learned from could not be heard, or not whole; `mizan status` says why.",
+        write: |scrape, samples| {
+            each_pool(scrape, samples, |pool| {
+                pool.is_discovered().then(|| pool.discovery.failures())
+            })
+        },
+    },
+    Family {
         name: "mizan_pool_panic",
         kind: Kind::Gauge,
         labels: POOL,
@@ -245,9 +255,7 @@ pub const FAMILIES: &[Family] = &[
         labels: POOL,
         help: "Requests that wait because every usable backend of the pool is full.",
         write: |scrape, samples| {
-            for pool in scrape.snapshot.pools.values() {
-                samples.sample(&[&pool.name], pool.waiters.count());
-            }
+            each_pool(scrape, samples, |pool| Some(pool.waiters.count() as u64))
         },
     },
     Family {
@@ -508,64 +516,5 @@ fn requests(scrape: &Scrape<'_>, samples: &mut Samples) {
                 count,
             );
         }
-    }
-}
-
-/// Gauges and counters of (pool, version) that some worker has used.
-fn pool(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolCells) -> u64) {
-    for ((pool, version), slots) in &scrape.totals.pools {
-        if slots.made().next().is_some() {
-            samples.sample(&[pool, version], sum(slots.made().map(value)));
-        }
-    }
-}
-
-/// Of answers to requests and of answers to probes.
-fn load_reports(
-    scrape: &Scrape<'_>,
-    samples: &mut Samples,
-    of_probes: fn(ReportCounts) -> u64,
-    of_answers: fn(&PoolCells) -> u64,
-) {
-    for ((pool, version), slots) in &scrape.totals.pools {
-        let probes = scrape.snapshot.pools.get(pool);
-        let probes = probes.and_then(|pool| pool.load_probes.as_ref());
-        let from_probes = probes.map_or(0, |probes| of_probes(probes.reports.of(version)));
-        if from_probes > 0 || slots.made().next().is_some() {
-            let of_answers = sum(slots.made().map(of_answers));
-            samples.sample(&[pool, version], of_answers + from_probes);
-        }
-    }
-}
-
-fn pool_causes(
-    scrape: &Scrape<'_>,
-    mut sample: impl FnMut(&[&str], u64),
-    counter: fn(&PoolCells, usize) -> &Counter,
-) {
-    for ((pool, version), slots) in &scrape.totals.pools {
-        for cause in Cause::ALL {
-            let count = sum(slots
-                .made()
-                .map(|cells| counter(cells, *cause as usize).get()));
-            sample(&[pool, version, cause.as_str()], count);
-        }
-    }
-}
-
-fn retries(scrape: &Scrape<'_>, samples: &mut Samples) {
-    for ((pool, version), slots) in &scrape.totals.pools {
-        for cause in RetryCause::ALL {
-            let count = sum(slots
-                .made()
-                .map(|cells| cells.retries[*cause as usize].get()));
-            samples.counted(&[pool, version, cause.as_str()], count);
-        }
-    }
-}
-
-fn pool_gauge(scrape: &Scrape<'_>, samples: &mut Samples, value: fn(&PoolStatus) -> usize) {
-    for (name, pool) in &scrape.pools {
-        samples.sample(&[name], value(pool));
     }
 }
