@@ -11,6 +11,7 @@
 //! | `timing` | relations between time-outs, ours and those of the other side |
 //! | `tls` | certificates, keys and roots, checked and made ready |
 //! | `build` | makes the snapshot of what has passed |
+//! | `listed` | backends that a file lists |
 //! | `members` | host names become members, at first and whenever they may stand for others |
 //! | `table` | files and the store's table together |
 //! | `restart` | what a reload cannot change |
@@ -19,6 +20,7 @@
 
 mod build;
 mod diagnostic;
+mod listed;
 mod load;
 mod members;
 mod report;
@@ -34,8 +36,9 @@ mod tls;
 mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
-pub use load::{Watch, default_admin_socket, load, load_with};
-pub use members::{Lookup, Lost, Resolved, Unresolved, members, origins};
+pub use listed::listed_in;
+pub use load::{Watch, default_admin_socket, file_signature, load, load_with};
+pub use members::{Listing, Lookup, Lost, Resolved, Unresolved, members, origins};
 pub use restart::{Running, needs_restart};
 pub use suggest::nearest;
 pub use table::{InForce, Merged, compile_with, judge};

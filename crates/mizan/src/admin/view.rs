@@ -168,7 +168,7 @@ pub struct PoolView {
 /// A place that backends are learned from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OriginView {
-    /// What is asked there: `dns` for the addresses of a name.
+    /// What is asked there: `dns` for the addresses of a name, `srv` for those who serve a service, `file`.
     pub kind: String,
     /// What it is called there.
     pub name: String,

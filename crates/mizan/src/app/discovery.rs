@@ -6,12 +6,14 @@
 mod board;
 mod desk;
 mod dns;
+mod file;
 pub(super) mod members;
 mod runtime;
+mod srv;
 
 pub(super) use board::Board;
 
-use crate::config::{Lookup, Lost};
+use crate::config::{Listing, Lookup, Lost};
 use crate::snapshot::Origin;
 use board::{Found, Heard};
 use desk::Ask;
@@ -88,6 +90,13 @@ impl Lookup for Discovery {
         };
         self.heard(&origin).map_err(nothing)?.addresses()
     }
+
+    fn list(&self, origin: &Origin) -> Listing {
+        match self.heard(origin) {
+            Ok(heard) => heard.list(),
+            Err(problem) => Listing::unknown(problem),
+        }
+    }
 }
 
 fn start(board: Arc<Board>) -> io::Result<UnboundedSender<Ask>> {
@@ -110,7 +119,7 @@ impl Heard {
     fn addresses(self) -> Result<Vec<SocketAddr>, Lost> {
         let found = match self.found {
             Some(Found::Addresses(found)) => found.to_vec(),
-            None => Vec::new(),
+            Some(Found::List(_)) | None => Vec::new(),
         };
         match self.has_failed {
             false => Ok(found),
@@ -118,6 +127,17 @@ impl Heard {
                 problem: self.error,
                 last: found,
             }),
+        }
+    }
+
+    fn list(self) -> Listing {
+        let backends = match self.found {
+            Some(Found::List(backends)) => backends,
+            Some(Found::Addresses(_)) | None => Arc::default(),
+        };
+        Listing {
+            backends,
+            problem: self.has_failed.then_some(self.error),
         }
     }
 }

@@ -6,6 +6,8 @@
 mod pool;
 mod route;
 
+pub(super) use pool::configured;
+
 use super::diagnostic::Severity;
 use super::report::Cx;
 use super::schema::{self, File, NetworkList};

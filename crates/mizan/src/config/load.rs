@@ -136,6 +136,13 @@ fn signature(paths: &[PathBuf]) -> u64 {
     hash.0
 }
 
+/// A number that changes when the file at `path` does, or another one takes its place. Blocks.
+pub fn file_signature(path: &Path) -> u64 {
+    let mut hash = Fnv::default();
+    hash.file(path);
+    hash.0
+}
+
 fn paths(main: &Path) -> Vec<PathBuf> {
     let mut paths = vec![main.to_owned()];
     let Ok(text) = read_text(main) else {
@@ -206,7 +213,7 @@ impl Fnv {
     }
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
+pub(super) fn read_text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     fs::File::open(path)?
         .take(FILE_BYTES_MAX + 1)
@@ -227,7 +234,7 @@ fn problem(source: &mut Source, span: Range<usize>, code: &'static str, message:
 }
 
 /// `file`, relative to the folder of `source`.
-fn beside(source: &Path, file: impl AsRef<Path>) -> PathBuf {
+pub(super) fn beside(source: &Path, file: impl AsRef<Path>) -> PathBuf {
     source.parent().unwrap_or(Path::new("")).join(file)
 }
 

@@ -1,4 +1,4 @@
-//! What the backends of a pool stand for: the one place where host names become members.
+//! What the backends of a pool stand for: the one place where host names and lists become members.
 //!
 //! A configuration is compiled with it, and with it members are told anew whenever a name stands for others, so that the two
 //! give the same members in the same order. A name that fails keeps what it stood for last; the others are not held up by it.
@@ -11,13 +11,35 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Who is asked what host names stand for.
+/// Who is asked what host names stand for, and what lists have.
 pub trait Lookup {
     /// The addresses of `name`, a `host:port`, as `servers` have it; none: the system's.
     ///
     /// # Errors
     /// [`Lost`], if they cannot be had now.
     fn addresses(&self, servers: &Arc<[SocketAddr]>, name: &str) -> Result<Vec<SocketAddr>, Lost>;
+
+    /// The backends that `origin` lists; names among them are still to be looked up.
+    fn list(&self, origin: &Origin) -> Listing;
+}
+
+/// Backends that a list has.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// They, as they were listed last.
+    pub backends: Arc<[Configured]>,
+    /// Why it could not be heard since; `None` if all is well.
+    pub problem: Option<String>,
+}
+
+impl Listing {
+    /// A list of which nothing is known.
+    pub fn unknown(problem: String) -> Self {
+        Self {
+            backends: Arc::default(),
+            problem: Some(problem),
+        }
+    }
 }
 
 /// What cannot be looked up now.
@@ -29,13 +51,17 @@ pub struct Lost {
     pub last: Vec<SocketAddr>,
 }
 
-/// A function from `host:port` to addresses, whoever is to be asked.
+/// A function from `host:port` to addresses, whoever is to be asked; it knows no lists.
 impl<F: Fn(&str) -> io::Result<Vec<SocketAddr>>> Lookup for F {
     fn addresses(&self, _: &Arc<[SocketAddr]>, name: &str) -> Result<Vec<SocketAddr>, Lost> {
         self(name).map_err(|error| Lost {
             problem: error.to_string(),
             last: Vec::new(),
         })
+    }
+
+    fn list(&self, _: &Origin) -> Listing {
+        Listing::default()
     }
 }
 
@@ -44,77 +70,198 @@ impl<F: Fn(&str) -> io::Result<Vec<SocketAddr>>> Lookup for F {
 pub struct Resolved {
     /// In the order of the file; the addresses of one name in their own order.
     pub members: Vec<Member>,
-    /// Names that could not be resolved.
+    /// Names and lists that could not be looked up.
     pub unresolved: Vec<Unresolved>,
 }
 
-/// A host name that could not be resolved.
+/// A host name or a list that could not be looked up.
 #[derive(Debug)]
 pub struct Unresolved {
     /// Its position among the pool's backends.
     pub index: usize,
-    /// `host:port`.
+    /// `host:port`, or what a list is called.
     pub name: String,
+    /// What it cannot be: `resolved`, `read` or `used`.
+    pub what: &'static str,
     /// Why.
     pub problem: String,
     /// Whether it stood for something before, which stays.
     pub has_last: bool,
 }
 
-/// Looks up the host names among `configured`; `last` are the backends that the pool has now.
+/// Looks up the host names and lists among `configured`; `last` are the backends that the pool has now.
 pub fn members(configured: &[Configured], last: &[Arc<Backend>], lookup: &dyn Lookup) -> Resolved {
     let mut out = Resolved {
         members: Vec::with_capacity(configured.len()),
         unresolved: Vec::new(),
     };
     for (index, backend) in configured.iter().enumerate() {
+        let mut expand = Expand {
+            out: &mut out,
+            index,
+            last,
+            lookup,
+        };
         match backend {
-            Configured::Fixed(member) => out.members.push(member.clone()),
+            Configured::Fixed(member) => expand.out.members.push(member.clone()),
             Configured::Named {
                 name,
                 template,
                 servers,
                 networks,
-            } => {
-                let found = lookup.addresses(servers, name);
-                let addresses = found.and_then(|found| inside(found, networks));
-                let addresses = addresses.unwrap_or_else(|lost| {
-                    let last = match inside(lost.last, networks) {
-                        Ok(last) => last,
-                        Err(_) => last_addresses(name, last),
-                    };
-                    out.unresolved.push(Unresolved {
-                        index,
-                        name: name.clone(),
-                        problem: lost.problem,
-                        has_last: !last.is_empty(),
-                    });
-                    last
-                });
-                let of_name = addresses.into_iter().map(|address| Member {
-                    key: Arc::from(format!("{name}/{}", address.ip())),
-                    address: Address::Ip(address),
-                    ..template.clone()
-                });
-                out.members.extend(of_name);
-            }
+            } => expand.name((name, template), servers, networks),
+            Configured::Listed {
+                origin,
+                template,
+                servers,
+                networks,
+            } => expand.list((origin, template), servers, networks),
         }
     }
     out
 }
 
-/// All that is looked up for `configured`.
-pub fn origins(configured: &[Configured]) -> BTreeSet<Origin> {
+/// All that is looked up for `configured`, as far as `lookup` knows what lists there are.
+pub fn origins(configured: &[Configured], lookup: &dyn Lookup) -> BTreeSet<Origin> {
     let mut origins = BTreeSet::new();
+    let mut name = |servers: &Arc<[SocketAddr]>, name: &str| {
+        origins.insert(Origin::Name {
+            servers: Arc::clone(servers),
+            name: Arc::from(name),
+        });
+    };
+    let mut lists = BTreeSet::new();
     for backend in configured {
-        if let Configured::Named { name, servers, .. } = backend {
-            origins.insert(Origin::Name {
-                servers: Arc::clone(servers),
-                name: Arc::from(name.as_str()),
-            });
+        match backend {
+            Configured::Fixed(_) => {}
+            Configured::Named {
+                name: of, servers, ..
+            } => name(servers, of),
+            Configured::Listed {
+                origin, servers, ..
+            } => {
+                for backend in lookup.list(origin).backends.iter() {
+                    if let Configured::Named { name: of, .. } = backend {
+                        name(servers, of);
+                    }
+                }
+                lists.insert(origin.clone());
+            }
         }
     }
+    origins.extend(lists);
     origins
+}
+
+/// One entry of the file on its way to members.
+struct Expand<'a> {
+    out: &'a mut Resolved,
+    index: usize,
+    last: &'a [Arc<Backend>],
+    lookup: &'a dyn Lookup,
+}
+
+impl Expand<'_> {
+    fn name(
+        &mut self,
+        (name, template): (&str, &Member),
+        servers: &Arc<[SocketAddr]>,
+        networks: &[IpNet],
+    ) {
+        let key = key_of(name);
+        let found = self.lookup.addresses(servers, name);
+        let addresses = found.and_then(|found| inside(found, networks));
+        let addresses = addresses.unwrap_or_else(|lost| {
+            let last = match inside(lost.last, networks) {
+                Ok(last) => last,
+                Err(_) => last_addresses(&key, self.last),
+            };
+            self.unresolved(&key, "resolved", lost.problem, !last.is_empty());
+            last
+        });
+        let of_name = addresses.into_iter().map(|address| Member {
+            key: Arc::from(format!("{key}/{}", address.ip())),
+            address: Address::Ip(address),
+            ..template.clone()
+        });
+        self.out.members.extend(of_name);
+    }
+
+    fn list(
+        &mut self,
+        (origin, template): (&Origin, &Member),
+        servers: &Arc<[SocketAddr]>,
+        networks: &[IpNet],
+    ) {
+        let Listing { backends, problem } = self.lookup.list(origin);
+        if let Some(problem) = problem {
+            let what = match origin {
+                Origin::File(_) => "read",
+                _ => "resolved",
+            };
+            self.unresolved(&origin.name(), what, problem, !backends.is_empty());
+        }
+        for backend in backends.iter() {
+            match backend {
+                Configured::Fixed(member) => {
+                    let member = filled(member, template);
+                    match is_inside(&member.address, networks) {
+                        true => self.out.members.push(member),
+                        false => self.unresolved(
+                            &member.key,
+                            "used",
+                            "it is in none of `backend_networks`".to_owned(),
+                            false,
+                        ),
+                    }
+                }
+                Configured::Named {
+                    name,
+                    template: own,
+                    ..
+                } => self.name((name, &filled(own, template)), servers, networks),
+                // A list names no further lists.
+                Configured::Listed { .. } => {}
+            }
+        }
+    }
+
+    fn unresolved(&mut self, name: &str, what: &'static str, problem: String, has_last: bool) {
+        self.out.unresolved.push(Unresolved {
+            index: self.index,
+            name: name.to_owned(),
+            what,
+            problem,
+            has_last,
+        });
+    }
+}
+
+/// `member`, with what it does not say as `template` has it.
+fn filled(member: &Member, template: &Member) -> Member {
+    let mut member = member.clone();
+    if member.version.is_empty() {
+        member.version = Arc::clone(&template.version);
+    }
+    if member.place.zone.is_empty() {
+        member.place.zone = Arc::clone(&template.place.zone);
+    }
+    member.in_flight_max = member.in_flight_max.or(template.in_flight_max);
+    member
+}
+
+/// Whether a member may be there. Sockets of this machine are in no network.
+fn is_inside(address: &Address, networks: &[IpNet]) -> bool {
+    match address {
+        _ if networks.is_empty() => true,
+        Address::Ip(address) => networks.iter().any(|it| it.contains(&address.ip())),
+        Address::Unix(_) => false,
+    }
+}
+
+/// What a name's members are known by: a dot at the end of the host only says that no search list is asked for it.
+fn key_of(name: &str) -> String {
+    name.replacen(".:", ":", 1)
 }
 
 /// Those of `found` that may be members, sorted.
@@ -251,6 +398,73 @@ mod tests {
             matches!(unresolved, [one] if one.index == 0 && one.name == "zebra:80" && one.has_last),
             "{unresolved:?}"
         );
+    }
+
+    /// Knows one list, and no names.
+    struct Lists(Vec<Configured>);
+
+    impl Lookup for Lists {
+        fn addresses(&self, _: &Arc<[SocketAddr]>, name: &str) -> Result<Vec<SocketAddr>, Lost> {
+            match name {
+                "zebra:80" => Ok(vec![SocketAddr::from(([10, 2, 0, 1], 80))]),
+                _ => Err(Lost {
+                    problem: "no such name".to_owned(),
+                    last: vec![SocketAddr::from(([10, 2, 0, 7], 80))],
+                }),
+            }
+        }
+
+        fn list(&self, _: &Origin) -> Listing {
+            Listing {
+                backends: self.0.clone().into(),
+                problem: None,
+            }
+        }
+    }
+
+    fn listed(networks: &[IpNet]) -> Configured {
+        Configured::Listed {
+            origin: Origin::File("a.json".into()),
+            template: Member {
+                version: Arc::from("v9"),
+                in_flight_max: Some(5),
+                ..member("a.json")
+            },
+            servers: Arc::from([]),
+            networks: networks.into(),
+        }
+    }
+
+    #[test]
+    fn a_list_gives_its_backends_with_what_they_do_not_say() {
+        let plain = Member {
+            version: Arc::from(""),
+            ..member("10.0.0.9:80")
+        };
+        let lists = Lists(vec![
+            Configured::Fixed(plain),
+            named("zebra.:80"),
+            named("zebra:80"),
+        ]);
+        let resolved = members(&[listed(&[])], &[], &lists);
+        // A name that is whole is the name; what fails keeps what is known of it.
+        let want = ["10.0.0.9:80", "zebra:80/10.2.0.7", "zebra:80/10.2.0.1"];
+        assert_eq!(keys(&resolved), want);
+        let said = |at: usize| {
+            (
+                &*resolved.members[at].version,
+                resolved.members[at].in_flight_max,
+            )
+        };
+        assert_eq!((said(0), said(1)), (("v9", Some(5)), ("v2", Some(5))));
+        let names = origins(&[listed(&[])], &lists);
+        assert_eq!(names.len(), 3, "{names:?}");
+
+        let elsewhere = "10.2.0.0/16".parse().expect("a network");
+        let resolved = members(&[listed(&[elsewhere])], &[], &lists);
+        assert_eq!(keys(&resolved), ["zebra:80/10.2.0.7", "zebra:80/10.2.0.1"]);
+        let told: Vec<_> = resolved.unresolved.iter().map(|it| it.what).collect();
+        assert_eq!(told, ["used", "resolved"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What no schema says: references, duplicates, contradictions, and what has no effect.
 
 mod chain;
+mod discover;
 mod edits;
 mod listener;
 mod pool;
@@ -12,6 +13,7 @@ mod tcp;
 mod tls;
 mod udp;
 
+pub(super) use pool::backends;
 pub(super) use route::without_slash;
 pub(super) use tcp::{absent, pools, pools_of_routes};
 

@@ -3,6 +3,7 @@
 //! The doc comments are the reference: the JSON Schema and `docs/configuration.md` are made from them.
 //! `x-minimum` and `x-maximum` are the bounds of durations and sizes, `x-zero` what a zero means.
 
+mod discover;
 mod http2;
 mod listener;
 mod node;
@@ -11,6 +12,7 @@ mod route;
 mod store;
 mod tls;
 
+pub(super) use discover::Discover;
 pub(super) use http2::PoolHttp2;
 pub(super) use listener::{Listener, ListenerKind};
 pub(super) use node::{Dns, Node};

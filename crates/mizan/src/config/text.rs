@@ -8,7 +8,9 @@ mod http;
 mod quantity;
 mod tls;
 
-pub(super) use address::{AbsolutePath, BackendAddress, BindOrOff, FileMode, SocketOrOff};
+pub(super) use address::{
+    AbsolutePath, BackendAddress, BindOrOff, FileMode, ServiceName, SocketOrOff,
+};
 pub(super) use http::{
     ContentType, ErrorStatus, HeaderName, HeaderValue, Location, Method, PathText, Pattern,
     StatusRange,
@@ -106,7 +108,7 @@ const fn format<T: Meaning>() -> Format {
 }
 
 /// All meanings, by the name of their format.
-pub(super) static FORMATS: [Format; 27] = [
+pub(super) static FORMATS: [Format; 28] = [
     format::<Time>(),
     format::<Bytes>(),
     format::<BytesOrUnlimited>(),
@@ -118,6 +120,7 @@ pub(super) static FORMATS: [Format; 27] = [
     format::<AbsolutePath>(),
     format::<StoreAddress>(),
     format::<BackendAddress>(),
+    format::<ServiceName>(),
     format::<IpNet>(),
     format::<HashKey>(),
     format::<crate::snapshot::route::HostMatch>(),

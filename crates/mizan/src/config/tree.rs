@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
+pub(super) mod json;
 mod stored;
 mod syntax;
 pub(super) use stored::{Stored, pool_name};

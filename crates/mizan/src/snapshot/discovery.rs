@@ -1,6 +1,7 @@
 //! Where members of a pool are learned from while it runs, and what is known of that.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,20 +17,32 @@ pub enum Origin {
         /// `host:port`.
         name: Arc<str>,
     },
+    /// What serves a service (RFC 2782).
+    Srv {
+        /// Who is asked; empty: the system's servers.
+        servers: Arc<[SocketAddr]>,
+        /// Its name, such as `_http._tcp.app.internal`.
+        name: Arc<str>,
+    },
+    /// The backends that a file lists.
+    File(PathBuf),
 }
 
 impl Origin {
-    /// What kind of place it is, in a word: `dns`.
+    /// What kind of place it is, in a word: `dns`, `srv` or `file`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Name { .. } => "dns",
+            Self::Srv { .. } => "srv",
+            Self::File(_) => "file",
         }
     }
 
     /// What it is called there.
     pub fn name(&self) -> String {
         match self {
-            Self::Name { name, .. } => name.to_string(),
+            Self::Name { name, .. } | Self::Srv { name, .. } => name.to_string(),
+            Self::File(path) => path.display().to_string(),
         }
     }
 }

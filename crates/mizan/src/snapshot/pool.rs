@@ -1,6 +1,6 @@
 //! Pools: sets of backends, and how Mizan speaks with them.
 
-use super::discovery::Discovery;
+use super::discovery::{Discovery, Origin};
 use super::listener::Ping;
 use super::tls::ClientTls;
 use mizan_core::backend::Member;
@@ -56,7 +56,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Whether members are learned while it runs: a backend is given by its host name.
+    /// Whether members are learned while it runs: a backend is given by its host name, or a list stands elsewhere.
     pub fn is_discovered(&self) -> bool {
         let is_fixed = |backend: &Configured| matches!(backend, Configured::Fixed(_));
         !self.configured.iter().all(is_fixed)
@@ -120,6 +120,17 @@ pub enum Configured {
         /// Where they may be; empty: anywhere. Others are passed over.
         networks: Arc<[ipnet::IpNet]>,
     },
+    /// A list that stands elsewhere: a member for each of its backends.
+    Listed {
+        /// Where.
+        origin: Origin,
+        /// Version, zone and most requests in flight of those that say none; its address is never connected to.
+        template: Member,
+        /// Who is asked for the names in it; empty: the system's servers.
+        servers: Arc<[SocketAddr]>,
+        /// Where they may be; empty: anywhere. Others are passed over.
+        networks: Arc<[ipnet::IpNet]>,
+    },
 }
 
 impl Configured {
@@ -128,6 +139,9 @@ impl Configured {
         match self {
             Self::Fixed(member)
             | Self::Named {
+                template: member, ..
+            }
+            | Self::Listed {
                 template: member, ..
             } => member,
         }

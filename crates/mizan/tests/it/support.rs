@@ -41,7 +41,7 @@ pub(crate) mod wire;
 pub(crate) use backend::{Backend, Exchange, Next};
 pub(crate) use client::Client;
 pub(crate) use datagrams::{LONGEST, UdpBackend, UdpClient, named};
-pub(crate) use dns::{DnsServer, Outage};
+pub(crate) use dns::{DnsServer, Outage, Service};
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use h2_backend::{Call, H2Backend};
 pub(crate) use h2_client::{Ask, H2Client, run};

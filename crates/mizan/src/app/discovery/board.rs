@@ -1,13 +1,15 @@
 //! What was found so far, where those read it who must not wait.
 
 use crate::clock;
-use crate::config::{Lookup, Lost};
-use crate::snapshot::{Origin, OriginState};
+use crate::config::{Listing, Lookup, Lost};
+use crate::snapshot::{Configured, Origin, OriginState};
 use mizan_core::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+const NOT_YET: &str = "it was not looked up yet";
 
 /// What was found so far.
 #[derive(Debug, Default)]
@@ -38,10 +40,12 @@ pub(super) struct Heard {
 }
 
 /// What a place says.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Found {
     /// What a name stands for, sorted.
     Addresses(Arc<[SocketAddr]>),
+    /// Backends; there may be names among them.
+    List(Arc<[Configured]>),
 }
 
 impl Board {
@@ -79,6 +83,16 @@ impl Board {
         lines.news.insert(origin.clone());
     }
 
+    /// `origin` says what it said, and that holds until then.
+    pub(super) fn still_holds(&self, origin: &Origin, until: Instant) {
+        if let Some(heard) = self.lines().heard.get_mut(origin) {
+            heard.until = until;
+            if !heard.has_failed {
+                heard.at = clock::wall();
+            }
+        }
+    }
+
     pub(super) fn forget(&self, origin: &Origin) {
         self.lines().heard.remove(origin);
     }
@@ -103,9 +117,16 @@ impl Lookup for Board {
         match self.heard(&origin) {
             Some(heard) => heard.addresses(),
             None => Err(Lost {
-                problem: "it was not looked up yet".to_owned(),
+                problem: NOT_YET.to_owned(),
                 last: Vec::new(),
             }),
+        }
+    }
+
+    fn list(&self, origin: &Origin) -> Listing {
+        match self.heard(origin) {
+            Some(heard) => heard.list(),
+            None => Listing::unknown(NOT_YET.to_owned()),
         }
     }
 }

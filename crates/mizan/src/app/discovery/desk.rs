@@ -1,12 +1,13 @@
 //! Who looks things up: what is due is asked for, a bounded number at once, and what is found goes on the board.
 
 use super::board::{Board, Found, Heard};
-use super::dns::{Addresses, Dns, Missing, TTL_MAX};
+use super::dns::{Addresses, Dns, Lists, Missing, TTL_MAX};
+use super::file::{Look, Watched};
 use crate::clock;
 use crate::snapshot::Origin;
 use mizan_core::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -18,6 +19,8 @@ const LOOKUPS_MAX: usize = 64;
 const LOOKUP_MAX: Duration = Duration::from_secs(10);
 /// The wait after a first failure; doubled with each further one, up to [`TTL_MAX`].
 const AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks at a file.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long what was asked for once is remembered though it is not wanted: a configuration may be on its way.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -67,7 +70,12 @@ async fn until(next: Option<Instant>) {
     }
 }
 
-type Looked = Result<Addresses, Missing>;
+/// What came of a lookup.
+enum Looked {
+    Addresses(Result<Addresses, Missing>),
+    List(Result<Lists, Missing>),
+    File(Watched, Look),
+}
 
 struct Desk {
     board: Arc<Board>,
@@ -86,6 +94,8 @@ struct Order {
     due: Option<Instant>,
     asked: Instant,
     failures_in_row: u32,
+    /// How a file was when it was looked at last.
+    file: Watched,
 }
 
 impl Desk {
@@ -134,6 +144,7 @@ impl Desk {
             due: None,
             asked: clock::now(),
             failures_in_row: 0,
+            file: Watched::default(),
         })
     }
 
@@ -167,32 +178,76 @@ impl Desk {
     }
 
     fn start(&mut self, origin: Origin) {
-        let Origin::Name { servers, name } = &origin;
-        let resolver = self.dns.resolver(servers);
-        let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
-        let host = host.to_owned();
-        self.running.spawn(async move {
-            let looked = tokio::time::timeout(LOOKUP_MAX, resolver.addresses(&host)).await;
-            let too_long = || format!("no answer within {} s", LOOKUP_MAX.as_secs());
-            let looked = looked.unwrap_or_else(|_| Err(Missing::Outage(too_long())));
-            (origin, looked)
-        });
+        match &origin {
+            Origin::Name { servers, name } => {
+                let resolver = self.dns.resolver(servers);
+                let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
+                let host = host.to_owned();
+                self.running.spawn(async move {
+                    let looked = in_time(resolver.addresses(&host)).await;
+                    (origin, Looked::Addresses(looked))
+                });
+            }
+            Origin::Srv { servers, name } => {
+                let (resolver, name) = (self.dns.resolver(servers), Arc::clone(name));
+                self.running.spawn(async move {
+                    let looked = in_time(resolver.services(&name)).await;
+                    (origin, Looked::List(looked))
+                });
+            }
+            Origin::File(path) => {
+                let path = path.clone();
+                let mut file = std::mem::take(&mut self.order(&origin).file);
+                self.running.spawn_blocking(move || {
+                    let look = file.look(&path, clock::now());
+                    (origin, Looked::File(file, look))
+                });
+            }
+        }
     }
 
     fn finish(&mut self, origin: &Origin, looked: Looked) {
         let before = self.board.heard(origin);
+        let last = before.as_ref().and_then(|it| it.found.clone());
         let failures_in_row = self.order(origin).failures_in_row;
-        let (heard, holds) = heard(origin, before.as_ref(), looked, failures_in_row);
-        tell(origin, before.as_ref(), &heard);
+        let said = match looked {
+            Looked::Addresses(Ok(found)) => Some(Said::addresses(origin, found, last.as_ref())),
+            Looked::List(Ok(Lists { backends, ttl })) => {
+                Some(Said::all(Found::List(backends), ttl))
+            }
+            Looked::Addresses(Err(missing)) | Looked::List(Err(missing)) => {
+                let (Missing::Nothing(error) | Missing::Outage(error)) = missing;
+                Some(Said::nothing(error, TTL_MAX))
+            }
+            Looked::File(file, look) => {
+                self.order(origin).file = file;
+                match look {
+                    Look::Same => None,
+                    Look::Read(Ok(backends)) => Some(Said::all(Found::List(backends.into()), LOOK)),
+                    Look::Read(Err(error)) => Some(Said::nothing(error, LOOK)),
+                }
+            }
+        };
+        let holds = match said {
+            Some(said) => {
+                let holds = said.holds(failures_in_row);
+                let heard = said.heard(before.as_ref(), holds);
+                tell(origin, before.as_ref(), &heard);
+                self.order(origin).failures_in_row = match heard.error.is_empty() {
+                    true => 0,
+                    false => failures_in_row.saturating_add(1),
+                };
+                self.board.put(origin, heard);
+                holds
+            }
+            None => {
+                self.board.still_holds(origin, clock::now() + LOOK);
+                LOOK
+            }
+        };
         let order = self.order(origin);
         order.is_running = false;
-        order.failures_in_row = match heard.error.is_empty() {
-            true => 0,
-            false => failures_in_row.saturating_add(1),
-        };
-        let waiting = std::mem::take(&mut order.waiting);
-        self.board.put(origin, heard);
-        for done in waiting {
+        for done in std::mem::take(&mut order.waiting) {
             // Who has waited too long is gone.
             let _ = done.send(());
         }
@@ -202,50 +257,81 @@ impl Desk {
     }
 }
 
-/// What is known after a lookup, and for how long: what could not be heard stays as it was.
-fn heard(
-    origin: &Origin,
-    before: Option<&Heard>,
-    looked: Looked,
-    failures_in_row: u32,
-) -> (Heard, Duration) {
-    let last = before.and_then(|before| before.found.clone());
-    let again = AGAIN
-        .saturating_mul(1 << failures_in_row.min(8))
-        .min(TTL_MAX);
-    let (found, has_failed, error, holds) = match looked {
-        Ok(Addresses { found, ttl, lost }) => {
-            let Origin::Name { name, .. } = origin;
-            let port = name
-                .rsplit_once(':')
-                .and_then(|(_, port)| port.parse().ok());
-            let mut found: Vec<IpAddr> = found.iter().map(IpAddr::to_canonical).collect();
-            if let (Some((family, _)), Some(Found::Addresses(last))) = (&lost, &last) {
-                let last = last.iter().map(SocketAddr::ip);
-                found.extend(last.filter(|address| family.has(*address)));
-            }
-            found.sort();
-            found.dedup();
-            let at_port = |address| SocketAddr::new(address, port.unwrap_or_default());
-            let found = Found::Addresses(found.into_iter().map(at_port).collect());
-            match lost {
-                None => (Some(found), false, String::new(), ttl),
-                Some((_, error)) => (Some(found), false, error, again.min(ttl)),
-            }
+async fn in_time<T>(lookup: impl Future<Output = Result<T, Missing>>) -> Result<T, Missing> {
+    let looked = tokio::time::timeout(LOOKUP_MAX, lookup).await;
+    let too_long = || format!("no answer within {} s", LOOKUP_MAX.as_secs());
+    looked.unwrap_or_else(|_| Err(Missing::Outage(too_long())))
+}
+
+/// What a place has said, or why it has not.
+struct Said {
+    /// `None`: nothing, and what it said last stays.
+    found: Option<Found>,
+    /// What is wrong; empty if all is well.
+    error: String,
+    /// For how long it is gone by at most.
+    most: Duration,
+}
+
+impl Said {
+    fn all(found: Found, most: Duration) -> Self {
+        let (found, error) = (Some(found), String::new());
+        Self { found, error, most }
+    }
+
+    fn nothing(error: String, most: Duration) -> Self {
+        let found = None;
+        Self { found, error, most }
+    }
+
+    /// Addresses; those of a family that could not be asked for stay as `last` has them.
+    fn addresses(origin: &Origin, answer: Addresses, last: Option<&Found>) -> Self {
+        let Addresses { found, ttl, lost } = answer;
+        let name = origin.name();
+        let port = name
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse().ok());
+        let at_port =
+            |ip: std::net::IpAddr| SocketAddr::new(ip.to_canonical(), port.unwrap_or_default());
+        let mut found: Vec<SocketAddr> = found.into_iter().map(at_port).collect();
+        if let (Some((family, _)), Some(Found::Addresses(last))) = (&lost, last) {
+            found.extend(last.iter().filter(|address| family.has(address.ip())));
         }
-        Err(Missing::Nothing(error) | Missing::Outage(error)) => (last, true, error, again),
-    };
-    let at = before.map_or(Duration::ZERO, |before| before.at);
-    let failures = before.map_or(0, |before| before.failures);
-    let heard = Heard {
-        found,
-        at: if has_failed { at } else { clock::wall() },
-        failures: failures + u64::from(!error.is_empty()),
-        has_failed,
-        error,
-        until: clock::now() + holds,
-    };
-    (heard, holds)
+        found.sort();
+        found.dedup();
+        Self {
+            found: Some(Found::Addresses(found.into())),
+            error: lost.map_or_else(String::new, |(_, error)| error),
+            most: ttl,
+        }
+    }
+
+    /// How long it is gone by: what is not well is asked for soon, and then less and less often.
+    fn holds(&self, failures_in_row: u32) -> Duration {
+        if self.error.is_empty() {
+            return self.most;
+        }
+        let again = AGAIN.saturating_mul(1 << failures_in_row.min(8));
+        again.min(self.most)
+    }
+
+    fn heard(self, before: Option<&Heard>, holds: Duration) -> Heard {
+        let has_failed = self.found.is_none();
+        let last = before.and_then(|before| before.found.clone());
+        let failures = before.map_or(0, |before| before.failures);
+        Heard {
+            at: match (has_failed, before) {
+                (false, _) => clock::wall(),
+                (true, Some(before)) => before.at,
+                (true, None) => Duration::ZERO,
+            },
+            found: self.found.or(last),
+            has_failed,
+            failures: failures + u64::from(!self.error.is_empty()),
+            error: self.error,
+            until: clock::now() + holds,
+        }
+    }
 }
 
 /// A failure is told once, until it is another or over.

@@ -1,6 +1,8 @@
 //! Asks DNS as the system would: its hosts file first, then its servers or those that are named, by its search list.
 
 use super::runtime::Here;
+use super::srv;
+use crate::snapshot::Configured;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
@@ -32,6 +34,13 @@ pub(super) struct Addresses {
     pub(super) ttl: Duration,
     /// The family that could not be asked for, with the reason: of that, what was known stays.
     pub(super) lost: Option<(Family, String)>,
+}
+
+/// Backends that a service names.
+#[derive(Debug)]
+pub(super) struct Lists {
+    pub(super) backends: Arc<[Configured]>,
+    pub(super) ttl: Duration,
 }
 
 /// A family of addresses.
@@ -151,6 +160,18 @@ impl Resolver {
         }
     }
 
+    /// What serves `name`, a service.
+    pub(super) async fn services(&self, name: &str) -> Result<Lists, Missing> {
+        let name = Name::from_ascii(name)
+            .map_err(|error| Missing::Nothing(format!("`{name}` is no name: {error}")))?;
+        match &self.servers {
+            Some(servers) => servers.services(&name).await,
+            None => Err(Missing::Outage(
+                "this system names no DNS servers, and nobody else knows of services".to_owned(),
+            )),
+        }
+    }
+
     fn in_hosts(&self, name: &Name) -> Option<Addresses> {
         let mut found = Vec::new();
         for kind in [RecordType::A, RecordType::AAAA] {
@@ -217,6 +238,35 @@ impl Servers {
         }
         let error = nothing.unwrap_or_else(|| "it has no addresses".to_owned());
         Err(Missing::Nothing(error))
+    }
+
+    async fn services(&self, name: &Name) -> Result<Lists, Missing> {
+        let mut nothing = Missing::Nothing("there is no such service".to_owned());
+        for name in self.candidates(name) {
+            match self.asks.lookup(name, RecordType::SRV).await {
+                Ok(lookup) => {
+                    let services = lookup.answers().iter().filter_map(|it| match &it.data {
+                        RData::SRV(service) => Some(service),
+                        _ => None,
+                    });
+                    let services: Vec<_> = services.collect();
+                    if !services.is_empty() {
+                        return Ok(Lists {
+                            backends: srv::backends(&services).into(),
+                            ttl: time_to_live(lookup.answers()),
+                        });
+                    }
+                }
+                Err(error) => match missing(&error) {
+                    Missing::Nothing(_) => {}
+                    outage @ Missing::Outage(_) => {
+                        nothing = outage;
+                        break;
+                    }
+                },
+            }
+        }
+        Err(nothing)
     }
 
     /// What `name` may stand for, in the order of resolv.conf(5): as it is, and below the search list.

@@ -69,7 +69,7 @@ impl Learning {
     /// Whether it learns from other places than before.
     fn learn(&mut self, now: Instant, from: &Discovery) -> bool {
         let (pool, board) = (&self.pool, from.board());
-        let origins = config::origins(&pool.configured);
+        let origins = config::origins(&pool.configured, board);
         let states = origins.iter().map(|origin| board.state(origin));
         pool.discovery.tell(states.collect());
         // What is new is waited for, so that nobody goes before those are known who come instead.

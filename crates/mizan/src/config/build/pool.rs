@@ -1,15 +1,16 @@
 //! Pools: members are resolved, live state is taken over.
 
 use super::{Inputs, networks};
-use crate::config::load::Fnv;
+use crate::config::load::{Fnv, beside};
 use crate::config::report::Cx;
 use crate::config::schema::{self, BackendEntry, File, Policy, Statuses};
 use crate::config::text::BackendAddress;
 use crate::config::tree::At;
 use crate::snapshot::{
-    ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, LoadProbes, Ping, Pool,
+    ClientTls, Configured, HealthCheck, Http2Upstream, Keepalive, LoadProbes, Origin, Ping, Pool,
     ProbeKind, Protocol, ProxyVersion, Queue, Retry, RetryOn, StatusSet, UpstreamTimeouts,
 };
+use ipnet::IpNet;
 use mizan_core::backend::{Address, Member};
 use mizan_core::ejection::EjectionConfig;
 use mizan_core::policy::PolicyKind;
@@ -52,18 +53,7 @@ fn build_one(
     let previous = inputs
         .previous
         .and_then(|previous| previous.pools.get(name));
-    let networks = match cx.is_stored(at) {
-        true => networks(&file.store.backend_networks),
-        false => Vec::new(),
-    };
-    let networks = Arc::from(networks);
-    let servers = file.dns.servers.iter().map(|server| server.value);
-    let servers = servers.collect();
-    let configured: Vec<Configured> = from
-        .backends
-        .iter()
-        .map(|from| configured(from, &networks, &servers))
-        .collect::<Option<_>>()?;
+    let configured = all_configured(cx, from, file, at)?;
     let members = members(cx, &configured, inputs, previous, at);
     let config = config(from, &file.node);
     let core = match previous {
@@ -88,8 +78,8 @@ fn build_one(
         name: Arc::clone(name),
         core,
         config,
+        versions: versions(&configured, &members),
         members,
-        versions: versions(&configured),
         configured,
         discovery: previous
             .map(|previous| Arc::clone(&previous.discovery))
@@ -121,10 +111,38 @@ fn build_one(
     })
 }
 
+/// The pool's backends as the file has them, then the places of further ones.
+fn all_configured(
+    cx: &Cx<'_>,
+    from: &schema::Pool,
+    file: &File,
+    at: &At<'_>,
+) -> Option<Vec<Configured>> {
+    let outside: Arc<[IpNet]> = networks(&file.store.backend_networks).into();
+    let networks = match cx.is_stored(at) {
+        true => Arc::clone(&outside),
+        false => Arc::default(),
+    };
+    let servers = file.dns.servers.iter().map(|server| server.value);
+    let servers: Arc<[SocketAddr]> = servers.collect();
+    let mut configured: Vec<Configured> = from
+        .backends
+        .iter()
+        .map(|from| configured(from, &networks, &servers))
+        .collect::<Option<_>>()?;
+    let list = at.key("discover");
+    for (index, from) in from.discover.iter().enumerate() {
+        let origin = origin(cx, from, &servers, &list.index(index))?;
+        configured.push(listed(origin, from, (&servers, &outside)));
+    }
+    Some(configured)
+}
+
 /// The versions of its backends, each once.
-fn versions(configured: &[Configured]) -> Vec<Arc<str>> {
+fn versions(configured: &[Configured], members: &[Member]) -> Vec<Arc<str>> {
     let mut versions: Vec<Arc<str>> = Vec::new();
-    for version in configured.iter().map(|backend| &backend.template().version) {
+    let said = configured.iter().map(Configured::template);
+    for version in said.chain(members).map(|member| &member.version) {
         if !versions.contains(version) {
             versions.push(Arc::clone(version));
         }
@@ -144,22 +162,75 @@ fn members(
         .map(|previous| previous.core.backends())
         .unwrap_or_default();
     let resolved = crate::config::members(configured, &last, inputs.lookup);
-    let list = at.key("backends");
+    let (backends, discover) = (at.key("backends"), at.key("discover"));
+    // Places of lists stand behind the backends.
+    let backends_count = configured
+        .iter()
+        .filter(|it| !matches!(it, Configured::Listed { .. }))
+        .count();
     for name in resolved.unresolved {
         let help = if name.has_last {
             "its last addresses stay in use, and it is asked for again and again"
         } else {
-            "the pool has no backend from it until it resolves; it is asked for again and again"
+            "the pool has no backend from it until then; it is asked for again and again"
         };
-        let message = format!("`{}` cannot be resolved: {}", name.name, name.problem);
-        cx.warn(&list.index(name.index), "unresolved", message, help);
+        let message = format!("`{}` cannot be {}: {}", name.name, name.what, name.problem);
+        let at = match name.index.checked_sub(backends_count) {
+            Some(index) => discover.index(index),
+            None => backends.index(name.index),
+        };
+        cx.warn(&at, "unresolved", message, help);
     }
     resolved.members
 }
 
-fn configured(
+/// Where a list is that the file names; a path is relative to the file.
+fn origin(
+    cx: &Cx<'_>,
+    from: &schema::Discover,
+    servers: &Arc<[SocketAddr]>,
+    at: &At<'_>,
+) -> Option<Origin> {
+    if let Some(service) = &from.srv {
+        return Some(Origin::Srv {
+            servers: Arc::clone(servers),
+            name: Arc::from(service.value.0.as_str()),
+        });
+    }
+    let file = from.file.as_ref()?;
+    let place = cx.place(&at.key("file"));
+    let source = cx.report.sources.get(place.file)?;
+    Some(Origin::File(beside(&source.path, file)))
+}
+
+fn listed(
+    origin: Origin,
+    from: &schema::Discover,
+    (servers, networks): (&Arc<[SocketAddr]>, &Arc<[IpNet]>),
+) -> Configured {
+    let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or(""));
+    Configured::Listed {
+        template: Member {
+            key: Arc::from(origin.name()),
+            address: Address::Ip(SocketAddr::from(([0, 0, 0, 0], 0))),
+            weight: 1,
+            version: text(&from.version),
+            in_flight_max: from.in_flight_max,
+            place: Place {
+                tier: 0,
+                zone: text(&from.zone),
+            },
+        },
+        origin,
+        servers: Arc::clone(servers),
+        networks: Arc::clone(networks),
+    }
+}
+
+/// A backend as a list has it.
+pub(in super::super) fn configured(
     from: &BackendEntry,
-    networks: &Arc<[ipnet::IpNet]>,
+    networks: &Arc<[IpNet]>,
     servers: &Arc<[SocketAddr]>,
 ) -> Option<Configured> {
     let alone = schema::Backend::default();

@@ -38,6 +38,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         policy(cx, pool, &at);
         prequal(cx, pool, &at);
         backends(cx, pool, &own, &at);
+        super::discover::check(cx, pool, &at);
         let limits = &pool.http2_limits;
         let at_limits = at.key("http2_limits");
         super::windows(cx, &at_limits, &limits.window, &limits.connection_window);
@@ -156,7 +157,8 @@ fn weights(pool: &Pool) -> impl Iterator<Item = (usize, u32)> {
         })
 }
 
-fn backends(cx: &mut Cx<'_>, pool: &Pool, own: &[SocketAddr], at: &At<'_>) {
+/// Backends against each other, and against the listeners of this balancer.
+pub(in super::super) fn backends(cx: &mut Cx<'_>, pool: &Pool, own: &[SocketAddr], at: &At<'_>) {
     let list = at.key("backends");
     if pool.backends.len() > BACKENDS_MAX {
         let message = format!(
@@ -165,7 +167,7 @@ fn backends(cx: &mut Cx<'_>, pool: &Pool, own: &[SocketAddr], at: &At<'_>) {
         );
         cx.error(&list, "out_of_range", message);
     }
-    if cx.list_len(&list) == Some(0) {
+    if cx.list_len(&list) == Some(0) && pool.discover.is_empty() {
         cx.warn(
             &list,
             "empty",

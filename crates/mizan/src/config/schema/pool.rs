@@ -1,6 +1,7 @@
 //! `[pool.NAME]`.
 
 use super::OneOrMany;
+use super::discover::Discover;
 use super::http2::PoolHttp2;
 use super::tls::PoolTls;
 use crate::config::text::{BackendAddress, Bytes, HeaderValue, StatusRange, Text, Time};
@@ -11,7 +12,6 @@ use serde::{Deserialize, Serialize};
 /// A set of backends that can stand for each other.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["backends"]))]
 pub(in super::super) struct Pool {
     /// How a backend is picked.
     pub(in super::super) policy: Policy,
@@ -38,6 +38,9 @@ pub(in super::super) struct Pool {
     pub(in super::super) subset_size: Option<u32>,
     /// The backends: an address, or a table with more about it.
     pub(in super::super) backends: Vec<BackendEntry>,
+    /// Places that further backends are learned from while Mizan runs. A pool has `backends`, this, or both.
+    #[schemars(length(max = 100))]
+    pub(in super::super) discover: Vec<Discover>,
     /// TLS towards the backends; unset: plain.
     pub(in super::super) tls: Option<PoolTls>,
     /// What is spoken with the backends.
@@ -77,6 +80,7 @@ impl Default for Pool {
             overprovisioning: 1.4,
             subset_size: None,
             backends: Vec::new(),
+            discover: Vec::new(),
             tls: None,
             protocol: Protocol::Http1,
             http2_limits: PoolHttp2::default(),

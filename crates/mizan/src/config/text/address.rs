@@ -15,6 +15,10 @@ pub(in super::super) enum BackendAddress {
     Name(String),
 }
 
+/// The name of a service in DNS, lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct ServiceName(pub(in super::super) String);
+
 /// An address to bind, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct BindOrOff(pub(in super::super) Option<SocketAddr>);
@@ -62,6 +66,28 @@ impl Meaning for SocketAddr {
 
     fn read(text: &str) -> Result<Self, String> {
         socket_address(text)
+    }
+}
+
+impl Meaning for ServiceName {
+    const FORMAT: &'static str = "service_name";
+    const WHAT: &'static str = "a service such as \"_http._tcp.app.internal\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if let Some((name, port)) = text.rsplit_once(':') {
+            let message =
+                format!("`:{port}` is no part of a service's name: its records say the port");
+            return Err(did_you_mean(message, Some(name)));
+        }
+        let is_label = |label: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            (1..=63).contains(&label.len()) && label.bytes().all(fits)
+        };
+        let whole = text.strip_suffix('.').unwrap_or(text);
+        match whole.len() <= 253 && whole.split('.').all(is_label) {
+            true => Ok(Self(text.to_ascii_lowercase())),
+            false => Err(format!("`{}` is no name", text.escape_debug())),
+        }
     }
 }
 

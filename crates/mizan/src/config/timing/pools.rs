@@ -291,7 +291,8 @@ pub(super) fn headroom<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fou
     };
     let Some(count) = backend_count(pool) else {
         let reason =
-            "a host name stands for a number of backends that is not known here".to_owned();
+            "a host name, or `discover`, stands for a number of backends that is not known here"
+                .to_owned();
         return sides.not_checked(words.0, Must::AtLeast, words.1, reason);
     };
     let carried = count.saturating_sub(1) as f64 * capacity;
@@ -318,8 +319,11 @@ pub(super) fn headroom<'f>(file: &'f File, name: &'f str, pool: &'f Pool) -> Fou
     )
 }
 
-/// Backends of the tier that is asked first; `None` if host names hide their number.
+/// Backends of the tier that is asked first; `None` if host names or lists hide their number.
 fn backend_count(pool: &Pool) -> Option<usize> {
+    if !pool.discover.is_empty() {
+        return None;
+    }
     let with_weight = || pool.backends.iter().filter(|entry| entry.weight() > 0);
     let first = with_weight().map(BackendEntry::tier).min();
     let mut count = 0;
