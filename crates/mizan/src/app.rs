@@ -22,6 +22,7 @@ use crate::snapshot::{AskError, Asked, Current, Explained, Snapshot, StoreAddres
 use crate::telemetry::{AccessLog, Metrics};
 use control::AppControl;
 pub(crate) use discovery::Discovery;
+use discovery::members::Discovered;
 use fleet::Fleet;
 use shared_table::{SharedTable, TableInForce, TableInput};
 use std::io;
@@ -275,6 +276,9 @@ async fn start(
         store: shared.as_ref().map(|it| Arc::clone(&it.store)),
     };
     let admin = tokio::spawn(admin::serve(state, sockets, stopped));
+    let mut discovered = Discovered::default();
+    discovered.first(&snapshot, shared.as_ref()).await;
+    discovered.tick(clock::now(), &snapshot, &discovery, shared.as_ref());
     // Who knows no table answers 503 to what only the table has: nobody is to send it traffic.
     if shared.as_ref().is_none_or(SharedTable::is_known) {
         control.set_phase(Phase::Serving);
@@ -295,6 +299,7 @@ async fn start(
         warned: compiled.warnings,
         shared,
         discovery,
+        discovered,
     };
     let (cut, why) = drive::drive(&mut parts, signals, inbox).await;
     control.set_phase(Phase::Stopping);

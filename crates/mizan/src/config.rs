@@ -36,7 +36,7 @@ mod tls;
 mod tree;
 
 pub use diagnostic::{Diagnostic, Severity};
-pub use listed::listed_in;
+pub use listed::{instance, listed_in};
 pub use load::{Watch, default_admin_socket, file_signature, load, load_with};
 pub use members::{Listing, Lookup, Lost, Resolved, Unresolved, members, origins};
 pub use restart::{Running, needs_restart};

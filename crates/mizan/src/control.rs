@@ -7,6 +7,7 @@
 //! | [`table`] | follows the table for ever, and judges whether what it says may come into force |
 //! | [`author`] | as whom the author of an edit is known |
 //! | [`editor`] | changes the table: compared, checked, written down, taken back |
+//! | [`instances`] | instances that say of themselves where they are, and who of them is gone |
 //! | [`last_good`] | keeps the table that came into force last for the next start |
 //! | [`sidecar`] | writes the table as a file, for programs that ask no network |
 //! | [`nodes`] | what each balancer has in force, told to all |
@@ -18,6 +19,7 @@
 pub mod author;
 pub mod clocks;
 pub mod editor;
+pub mod instances;
 pub mod last_good;
 mod layout;
 pub mod nodes;

@@ -168,7 +168,8 @@ pub struct PoolView {
 /// A place that backends are learned from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OriginView {
-    /// What is asked there: `dns` for the addresses of a name, `srv` for those who serve a service, `file`.
+    /// What is asked there: `dns` for the addresses of a name, `srv` for those who serve a service, `file`, `instances` for those
+    /// who say so in the store.
     pub kind: String,
     /// What it is called there.
     pub name: String,
@@ -180,6 +181,9 @@ pub struct OriginView {
     pub error: String,
     /// How often it could not be heard.
     pub failures: u64,
+    /// Instances that are kept though their lease has ended, because they serve.
+    #[serde(default)]
+    pub kept: Vec<String>,
 }
 
 /// A version's traffic since the start.

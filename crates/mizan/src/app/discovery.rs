@@ -41,7 +41,8 @@ impl Discovery {
     }
 
     /// All that is in force: it is looked up again and again; what is not among it is forgotten.
-    pub(super) fn want(&self, origins: BTreeSet<Origin>) {
+    pub(super) fn want(&self, mut origins: BTreeSet<Origin>) {
+        origins.retain(|origin| !matches!(origin, Origin::Instances(_)));
         if !origins.is_empty() || self.desk.get().is_some() {
             self.tell(Ask::Want(origins));
         }
@@ -92,6 +93,11 @@ impl Lookup for Discovery {
     }
 
     fn list(&self, origin: &Origin) -> Listing {
+        // The store is followed, not asked: who is known by then is there, and who is not joins.
+        if matches!(origin, Origin::Instances(_)) {
+            let known = self.board.heard(origin);
+            return known.map_or_else(Listing::default, Heard::list);
+        }
         match self.heard(origin) {
             Ok(heard) => heard.list(),
             Err(problem) => Listing::unknown(problem),

@@ -1,7 +1,6 @@
 //! The control loop: signals, file changes, reloads, the clocks of the pools, and the drain.
 
 use super::control::ReloadRequest;
-use super::discovery::members::Discovered;
 use super::reload::{Parts, Reloads, Retired, Wish};
 use super::shared_table::SharedTable;
 use crate::admin::{Control, Phase};
@@ -47,7 +46,6 @@ pub(super) async fn drive(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut files = Files::new(parts);
-    let mut discovered = Discovered::default();
     let mut reloads = Reloads::default();
     let mut closed = false;
     let mut why = Cut::Deadline;
@@ -67,7 +65,8 @@ pub(super) async fn drive(
                 let now = clock::now();
                 let in_force = parts.current.load();
                 tick_pools(&in_force, now);
-                discovered.tick(now, &in_force, &parts.discovery);
+                let shared = parts.shared.as_ref();
+                parts.discovered.tick(now, &in_force, &parts.discovery, shared);
                 if files.changed(now, parts).await {
                     reloads.ask(parts, Wish::FILES, None);
                 }

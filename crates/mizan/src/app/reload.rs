@@ -2,6 +2,7 @@
 
 use super::control::{self, AppControl, Done};
 use super::discovery::Discovery;
+use super::discovery::members::Discovered;
 use super::fleet::{Fleet, Opened};
 use super::shared_table::{SharedTable, TableInForce};
 use super::{AppError, Compiled, Inputs, Options, read};
@@ -44,6 +45,8 @@ pub(super) struct Parts {
     pub(super) shared: Option<SharedTable>,
     /// Looks up host names.
     pub(super) discovery: Arc<Discovery>,
+    /// The pools that learn from it.
+    pub(super) discovered: Discovered,
 }
 
 /// What was in force before. It is kept until no request needs it any more, so that it is taken down here: on a worker

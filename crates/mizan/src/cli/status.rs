@@ -167,9 +167,20 @@ fn discovery(origin: &OriginView) -> String {
     };
     let trouble = match &*origin.error {
         "" => String::new(),
-        error => format!(", NOT HEARD since: {error}"),
+        error => format!(", TROUBLE: {error}"),
     };
-    format!("  from {} {}: {heard}{trouble}\n", origin.kind, origin.name)
+    let kept = match &origin.kept[..] {
+        [] => String::new(),
+        [one] => format!(", KEPT though its lease has ended: {one}"),
+        [first, rest @ ..] => format!(
+            ", KEPT though their leases have ended: {first} and {} more",
+            rest.len()
+        ),
+    };
+    format!(
+        "  from {} {}: {heard}{kept}{trouble}\n",
+        origin.kind, origin.name
+    )
 }
 
 /// Tier, zone and what backends say of their load have columns where there are any.

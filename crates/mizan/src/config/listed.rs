@@ -62,7 +62,7 @@ pub(super) fn listed(source: &Source) -> Result<Vec<Configured>, Vec<Diagnostic>
     let (list, found) = match is_toml {
         true => of_toml(source)?,
         false => {
-            let (node, found) = tree::json::parse(source).map_err(|wrong| vec![wrong])?;
+            let (node, found) = tree::json::parse(source)?;
             (of_object(source, node)?, found)
         }
     };

@@ -81,7 +81,7 @@ pub struct Unresolved {
     pub index: usize,
     /// `host:port`, or what a list is called.
     pub name: String,
-    /// What it cannot be: `resolved`, `read` or `used`.
+    /// What it cannot be: `resolved`, `read`, `heard` or `used`.
     pub what: &'static str,
     /// Why.
     pub problem: String,
@@ -197,6 +197,7 @@ impl Expand<'_> {
         if let Some(problem) = problem {
             let what = match origin {
                 Origin::File(_) => "read",
+                Origin::Instances(_) => "heard",
                 _ => "resolved",
             };
             self.unresolved(&origin.name(), what, problem, !backends.is_empty());

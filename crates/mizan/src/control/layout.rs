@@ -5,7 +5,7 @@ use bytes::Bytes;
 /// The keys of one namespace: `/mizan/NAMESPACE/v1/…`.
 ///
 /// Only what stands under [`Layout::table`] is followed by everybody. What changes without the table changing (history, what
-/// nodes say of themselves) and what not everybody may read (secrets) lies beside it.
+/// nodes and instances say of themselves) and what not everybody may read (secrets) lies beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     root: String,
@@ -37,6 +37,11 @@ impl Layout {
     /// What stands before the ticket keys that instances share: a name behind it. They are secret.
     pub fn ticket_keys(&self) -> Bytes {
         self.under("secrets/tickets/")
+    }
+
+    /// What stands before what instances say of themselves: the pool, a slash, and a name of their own.
+    pub fn instances(&self) -> Bytes {
+        self.under("instances/")
     }
 
     /// What every edit changes: two edits at once cannot both be made. It names the last.

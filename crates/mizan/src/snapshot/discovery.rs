@@ -26,22 +26,27 @@ pub enum Origin {
     },
     /// The backends that a file lists.
     File(PathBuf),
+    /// Those that say of themselves in the store that they are instances of this.
+    Instances(Arc<str>),
 }
 
 impl Origin {
-    /// What kind of place it is, in a word: `dns`, `srv` or `file`.
+    /// What kind of place it is, in a word: `dns`, `srv`, `file` or `instances`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Name { .. } => "dns",
             Self::Srv { .. } => "srv",
             Self::File(_) => "file",
+            Self::Instances(_) => "instances",
         }
     }
 
     /// What it is called there.
     pub fn name(&self) -> String {
         match self {
-            Self::Name { name, .. } | Self::Srv { name, .. } => name.to_string(),
+            Self::Name { name, .. } | Self::Srv { name, .. } | Self::Instances(name) => {
+                name.to_string()
+            }
             Self::File(path) => path.display().to_string(),
         }
     }
@@ -63,6 +68,8 @@ pub struct OriginState {
     pub heard: Duration,
     /// Why it could not be heard, or is not gone by, since then; empty if all is well.
     pub error: String,
+    /// Instances that are kept though their lease has ended, because they serve.
+    pub kept: Vec<String>,
     /// Failures since it was first asked.
     pub failures: u64,
 }

@@ -134,6 +134,14 @@ pub enum Configured {
 }
 
 impl Configured {
+    /// Where its list stands, if it is one.
+    pub fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::Listed { origin, .. } => Some(origin),
+            Self::Fixed(_) | Self::Named { .. } => None,
+        }
+    }
+
     /// The member, or what the members of a name have in common.
     pub fn template(&self) -> &Member {
         match self {

@@ -95,7 +95,7 @@ fn an_outage_of_dns_keeps_the_last_answer_and_is_told() {
         );
         dns.set_outage(None);
         eventually(Duration::from_secs(30), "it is heard again", || {
-            !shown(&mizan).contains("NOT HEARD")
+            !shown(&mizan).contains("TROUBLE")
         });
     }
     assert!(mizan.metric("mizan_pool_discovery_failures_total", "pool=\"api\"") >= 3.0);
@@ -197,7 +197,7 @@ fn a_service_says_ports_weights_and_tiers_and_is_followed() {
     dns.set_outage(Some(Outage::Failing));
     eventually(SOON, "it is told", || {
         shown(&mizan).contains(&format!("from srv {NAME}: heard"))
-            && shown(&mizan).contains("NOT HEARD")
+            && shown(&mizan).contains("TROUBLE")
     });
     assert_eq!(shares(&mizan), now);
     dns.set_outage(None);
@@ -275,7 +275,7 @@ fn a_file_is_followed_and_a_bad_one_keeps_the_last() {
     assert_eq!(shares(&mizan), now);
     std::fs::remove_file(&path).expect("it is there");
     eventually(SOON, "it is gone", || {
-        shown(&mizan).contains("NOT HEARD since: No such file")
+        shown(&mizan).contains("TROUBLE: No such file")
     });
     assert_eq!(shares(&mizan), now);
 
@@ -284,7 +284,7 @@ fn a_file_is_followed_and_a_bad_one_keeps_the_last() {
         shares(&mizan) == [(two.to_string(), 1, 0)]
     });
     assert_eq!(answers(&mizan), "two");
-    assert!(!shown(&mizan).contains("NOT HEARD"), "{}", shown(&mizan));
+    assert!(!shown(&mizan).contains("TROUBLE"), "{}", shown(&mizan));
     assert_eq!(generation(&mizan), before, "no reload was needed for it");
 }
 

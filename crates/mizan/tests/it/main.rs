@@ -25,6 +25,7 @@ mod http2_backend;
 mod http2_flow;
 mod http2_life;
 mod http2_smuggling;
+mod instances;
 mod lab;
 mod limits;
 mod prequal;

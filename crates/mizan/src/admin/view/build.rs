@@ -116,12 +116,14 @@ impl From<&OriginState> for OriginView {
         Self {
             kind: state.origin.kind().to_owned(),
             name: state.origin.name(),
-            heard_at: was_heard
-                .then(|| time_string(state.heard))
-                .unwrap_or_default(),
+            heard_at: match was_heard {
+                true => time_string(state.heard),
+                false => String::new(),
+            },
             age_seconds: was_heard.then(|| clock::wall().saturating_sub(state.heard).as_secs()),
             error: state.error.clone(),
             failures: state.failures,
+            kept: state.kept.clone(),
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Heard {
     pub(super) error: String,
     /// How often it could not be heard.
     pub(super) failures: u64,
+    /// Instances that are kept though their lease has ended.
+    pub(super) kept: Vec<String>,
     /// Until when this is gone by.
     pub(super) until: Instant,
 }
@@ -72,6 +74,7 @@ impl Board {
             origin: origin.clone(),
             heard: heard.as_ref().map_or(Duration::ZERO, |it| it.at),
             failures: heard.as_ref().map_or(0, |it| it.failures),
+            kept: heard.as_ref().map_or_else(Vec::new, |it| it.kept.clone()),
             error: heard.map_or_else(String::new, |it| it.error),
         }
     }

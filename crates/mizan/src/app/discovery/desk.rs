@@ -195,6 +195,8 @@ impl Desk {
                     (origin, Looked::List(looked))
                 });
             }
+            // What the store says is heard elsewhere.
+            Origin::Instances(_) => {}
             Origin::File(path) => {
                 let path = path.clone();
                 let mut file = std::mem::take(&mut self.order(&origin).file);
@@ -329,6 +331,7 @@ impl Said {
             has_failed,
             failures: failures + u64::from(!self.error.is_empty()),
             error: self.error,
+            kept: Vec::new(),
             until: clock::now() + holds,
         }
     }

@@ -347,3 +347,6 @@ fn missing(error: &NetError) -> Missing {
         error => Missing::Outage(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -197,6 +197,9 @@ fn origin(
             name: Arc::from(service.value.0.as_str()),
         });
     }
+    if let Some(name) = &from.instances {
+        return Some(Origin::Instances(Arc::from(name.as_str())));
+    }
     let file = from.file.as_ref()?;
     let place = cx.place(&at.key("file"));
     let source = cx.report.sources.get(place.file)?;

@@ -2,10 +2,10 @@
 
 use super::Seen;
 use crate::config::report::Cx;
-use crate::config::schema::Pool;
+use crate::config::schema::{File, Pool};
 use crate::config::tree::At;
 
-pub(super) fn check(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+pub(super) fn check(cx: &mut Cx<'_>, file: &File, pool: &Pool, at: &At<'_>) {
     let list = at.key("discover");
     let (has_backends, has_list) = (cx.is_set(&at.key("backends")), cx.is_set(&list));
     if !has_backends && !has_list && !cx.is_partial(at) {
@@ -18,6 +18,7 @@ pub(super) fn check(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
         let said = [
             ("srv", from.srv.as_ref().map(|it| it.value.0.as_str())),
             ("file", from.file.as_deref()),
+            ("instances", from.instances.as_deref()),
         ];
         let there: Vec<_> = said
             .iter()
@@ -27,15 +28,20 @@ pub(super) fn check(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
             [(key, name)] => seen.once(cx, &at.key(key), key, name),
             [] if cx.is_partial(&at) => {}
             [] => {
-                let help = "`srv = \"_http._tcp.app.internal\"` or `file = \"backends.json\"`";
+                let help = "`srv = \"_http._tcp.app.internal\"`, `file = \"backends.json\"` or `instances = \"app\"`";
                 let message = "it does not say where backends are learned from";
                 cx.error_with(&at, "missing_key", message, help);
             }
             [_, (key, _), ..] => {
-                let message = "one entry is one place: `srv` or `file`";
+                let message = "one entry is one place: `srv`, `file` or `instances`";
                 let help = "add another entry for the second";
                 cx.error_with(&at.key(key), "contradiction", message, help);
             }
+        }
+        if from.instances.is_some() && !cx.has_store(file) {
+            let message = "instances say in a store where they are, and there is none";
+            let help = "`[store] address`, or `--store` where it is started";
+            cx.error_with(&at.key("instances"), "missing_key", message, help);
         }
         // Whoever writes to the store must not have this machine's files read.
         if from.file.is_some() && cx.is_stored(&at.key("file")) {

@@ -38,7 +38,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
         policy(cx, pool, &at);
         prequal(cx, pool, &at);
         backends(cx, pool, &own, &at);
-        super::discover::check(cx, pool, &at);
+        super::discover::check(cx, file, pool, &at);
         let limits = &pool.http2_limits;
         let at_limits = at.key("http2_limits");
         super::windows(cx, &at_limits, &limits.window, &limits.connection_window);

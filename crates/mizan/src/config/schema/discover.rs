@@ -4,7 +4,7 @@ use crate::config::text::{ServiceName, Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A place that backends are learned from while Mizan runs. One of `srv` and `file` says which.
+/// A place that backends are learned from while Mizan runs. One of `srv`, `file` and `instances` says which.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct Discover {
@@ -15,6 +15,10 @@ pub(in super::super) struct Discover {
     /// read again when it changes; what is wrong with it is told, and what it said last stays.
     #[schemars(length(min = 1))]
     pub(in super::super) file: Option<String>,
+    /// Instances that say of themselves in the store, under this name, where they are. One whose lease has ended stays as long as
+    /// its probe passes; see docs/discovery.md.
+    #[schemars(extend("format" = "name"))]
+    pub(in super::super) instances: Option<String>,
     /// The version of those that say none.
     #[schemars(extend("format" = "name"))]
     pub(in super::super) version: Option<String>,

@@ -54,7 +54,7 @@ pub(in super::super) struct Store {
     pub(in super::super) last_good: Option<Text<AbsolutePath>>,
     /// Headers that settings of the store may become, by routes of files and of the store. Empty: none.
     pub(in super::super) headers: Vec<Text<HeaderName>>,
-    /// Networks that backends of the store may be in. Empty: all.
+    /// Networks that backends of the store may be in, and those that `discover` brings. Empty: all.
     pub(in super::super) backend_networks: NetworkList,
 }
 

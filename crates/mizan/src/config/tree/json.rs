@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// It is no JSON (RFC 8259).
-pub(in super::super) fn parse(source: &Source) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
+pub(in super::super) fn parse(source: &Source) -> Result<(Node, Vec<Diagnostic>), Vec<Diagnostic>> {
     let text = source.text.as_str();
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
         let at = byte_at(text, error.line(), error.column());
@@ -18,7 +18,8 @@ pub(in super::super) fn parse(source: &Source) -> Result<(Node, Vec<Diagnostic>)
         let message = message.split(" at line ").next().unwrap_or_default();
         let message = format!("this is no JSON: {message}");
         let (severity, code) = (Severity::Error, "syntax");
-        return Err(Diagnostic::new(source, at..at, severity, code, message));
+        let wrong = Diagnostic::new(source, at..at, severity, code, message);
+        return Err(vec![wrong]);
     }
     let mut walk = Walk {
         source,
