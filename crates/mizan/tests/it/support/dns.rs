@@ -25,11 +25,14 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Zone {
-    /// By name and type: the TTL in seconds, and the data of each record.
-    records: BTreeMap<(String, u16), (u32, Vec<Vec<u8>>)>,
+    /// By name and type.
+    records: BTreeMap<(String, u16), Records>,
     outage: Option<Outage>,
     asked: BTreeMap<String, usize>,
 }
+
+/// The TTL in seconds, and the data of each record.
+type Records = (u32, Vec<Vec<u8>>);
 
 /// How the server does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
