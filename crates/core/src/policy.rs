@@ -19,6 +19,7 @@ use crate::time::Instant;
 mod alias;
 mod bound;
 mod build;
+mod chance;
 mod groups;
 mod hashing;
 mod least;
@@ -34,6 +35,7 @@ mod tree;
 mod weighted;
 
 pub(crate) use build::{Blueprint, build};
+pub(crate) use chance::{below, mix};
 pub(crate) use groups::Groups;
 use hashing::Places;
 pub use hashing::stable_hash;
@@ -566,19 +568,6 @@ impl Policy for Nobody {
     fn pick(&self, _view: &View<'_>) -> Option<Claim> {
         None
     }
-}
-
-/// SplitMix64's finaliser: turns one random number into an independent other.
-pub(crate) const fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-/// A number below `bound` from the top 32 bits of `random`. `bound` is at most 2³².
-pub(crate) const fn below(random: u64, bound: usize) -> usize {
-    (((random >> 32) * bound as u64) >> 32) as usize
 }
 
 /// The mean latency level of those that have one: what a backend without samples is taken to have,

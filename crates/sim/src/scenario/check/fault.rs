@@ -72,6 +72,23 @@ fn chosen(which: &Spanned<Which>, backends: usize, findings: &mut Findings<'_>) 
     chosen
 }
 
+fn antagonist(given: &file::Fault, span: Range<usize>, findings: &mut Findings<'_>) -> FaultKind {
+    let (on, off) = (time(&given.on), time(&given.off));
+    for (value, key) in [(&given.on, "on"), (&given.off, "off")] {
+        // Zero for both is always.
+        if let Some(value) = value.as_ref().filter(|it| !it.get_ref().0.is_zero()) {
+            at_least(PERIOD_MIN, value, key, findings);
+        }
+    }
+    findings.require(
+        on.is_zero() == off.is_zero(),
+        span,
+        "an antagonist has both `on` and `off`, or neither",
+    );
+    let steal = ranged(given.steal.as_ref(), 0.5, 0.0..=0.999, "steal", findings);
+    FaultKind::Antagonist { steal, on, off }
+}
+
 fn fault_kind(
     given: &file::Fault,
     kind: Kind,
@@ -98,22 +115,7 @@ fn fault_kind(
             findings.require(length < period, span, "a pause is shorter than its period");
             FaultKind::Pause { period, length }
         }
-        Kind::Antagonist => {
-            let (on, off) = (time(&given.on), time(&given.off));
-            for (value, key) in [(&given.on, "on"), (&given.off, "off")] {
-                // Zero for both is always.
-                if let Some(value) = value.as_ref().filter(|it| !it.get_ref().0.is_zero()) {
-                    at_least(PERIOD_MIN, value, key, findings);
-                }
-            }
-            findings.require(
-                on.is_zero() == off.is_zero(),
-                span,
-                "an antagonist has both `on` and `off`, or neither",
-            );
-            let steal = ranged(given.steal.as_ref(), 0.5, 0.0..=0.999, "steal", findings);
-            FaultKind::Antagonist { steal, on, off }
-        }
+        Kind::Antagonist => antagonist(given, span, findings),
         Kind::BrownOut => FaultKind::BrownOut {
             floor: ranged(given.floor.as_ref(), 0.1, 0.001..=1.0, "floor", findings),
         },
