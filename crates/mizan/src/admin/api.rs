@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// Largest body of a write; none needs one today.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Largest question of what would become of a request: a head of 1 MiB, the most that `head_max` may be, in JSON.
+const QUESTION_BYTES_MAX: usize = 8 << 20;
+
 /// Says of a reload that what seems doubtful of the store's table is meant.
 pub const ACCEPT_TABLE: &str = "accept_table=true";
 
@@ -52,7 +55,10 @@ pub(super) fn routes(guarded: Guard, state: &AdminState) -> Router<AdminState> {
             "/v1/pools/{pool}/backends/{backend}/{want}",
             post(set_admin),
         )
-        .route("/v1/explain", post(explain_request))
+        .route(
+            "/v1/explain",
+            post(explain_request).layer(DefaultBodyLimit::max(QUESTION_BYTES_MAX)),
+        )
         .route("/v1/reload", post(reload))
         .route("/v1/config", get(config_in_force))
         .route("/v1/routes", get(routes_in_order))

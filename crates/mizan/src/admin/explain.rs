@@ -137,6 +137,8 @@ pub struct PoolAsked {
     pub total: usize,
     /// Pools of the route's split with their shares in percent; empty if there is one.
     pub split: Vec<SplitShare>,
+    /// What decided between them, `NAME = VALUE`; not there: chance.
+    pub split_by: Option<String>,
     /// The target as the backend gets it.
     pub target: String,
     /// What is hashed; not there if the pool goes by no hash.

@@ -129,6 +129,7 @@ fn judge<'s>(
                 stands_in_for: Vec::new(),
                 then: Vec::new(),
                 split: split(route, plan.region),
+                split_by: split_by(route, plan.region, &view),
                 target: target(&plan),
                 key: pool.hash_key.as_ref(),
                 value: pool.hash_key.as_ref().and_then(|key| value(key, &view)),
@@ -233,6 +234,15 @@ fn offered(route: &Route, instead: Option<&str>, view: &View<'_, '_, '_>) -> Opt
         language,
         settings: edits.set.iter().filter(is_setting).cloned().collect(),
     })
+}
+
+fn split_by<'s>(
+    route: &'s Route,
+    region: u16,
+    view: &View<'_, '_, '_>,
+) -> Option<(&'s HashKey, String)> {
+    let key = route.split(region.into())?.key.as_ref()?;
+    Some((key, value(key, view)?))
 }
 
 fn split(route: &Route, region: u16) -> Vec<(Arc<str>, f64)> {

@@ -126,6 +126,8 @@ pub struct Picked<'s> {
     pub then: Vec<Arc<str>>,
     /// Shares of the route's split, in percent; empty if there is one pool.
     pub split: Vec<(Arc<str>, f64)>,
+    /// What the split goes by, and the request's value of it; `None`: chance.
+    pub split_by: Option<(&'s HashKey, String)>,
     /// Target and query as the backend gets them.
     pub target: String,
     /// What is hashed, if the pool hashes.

@@ -179,3 +179,35 @@ fn a_question_that_nobody_could_mean_is_answered_with_what_to_write() {
         assert_eq!(said_of_file, said, "a file is asked as an instance is");
     }
 }
+
+/// The instance takes a question as large as a head may be, and its answer is that of a file.
+#[test]
+fn a_head_that_is_too_large_is_explained_and_not_refused() {
+    let backends = [Backend::healthy("a")];
+    let mizan = by_user(&backends);
+    let header = format!("A: {}", "v".repeat(70_000));
+    let output = explain(&mizan, &["http://a.example/", "-H", &header, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["answer"]["status"], 431);
+}
+
+#[test]
+fn what_decides_a_split_is_told() {
+    let (one, two) = (Backend::healthy("one"), Backend::healthy("two"));
+    let mizan = Mizan::start(&format!(
+        "[[listener]]\nbind = \"{{listen}}\"\n[[route]]\nsplit = [{{ pool = \"one\", weight = 1 }}, {{ pool = \"two\", weight = 1 }}]\nsplit_key = \"cookie:s\"\n[pool.one]\nbackends = [\"{}\"]\n[pool.two]\nbackends = [\"{}\"]\n",
+        one.address(),
+        two.address()
+    ));
+    let split = |arguments: &[&str]| {
+        let output = explain(&mizan, &[&["http://a.example/"], arguments].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.starts_with("SPLIT"));
+        line.unwrap_or_default().to_owned()
+    };
+    let by_key = split(&["-H", "Cookie: s=1"]);
+    assert!(by_key.ends_with("(by cookie:s = \"1\")"), "{by_key}");
+    let by_chance = split(&["--seed", "7"]);
+    assert!(by_chance.ends_with("(seed 7)"), "{by_chance}");
+}

@@ -74,10 +74,13 @@ impl ExplainRequest {
         match (&url.authority, has_host) {
             (Some(authority), false) => head += &format!("Host: {authority}\r\n"),
             (None, false) => {
-                let message = format!(
-                    "`{}` names no host, and no header does: write http://HOST{}, or add the header `Host: HOST`",
-                    self.url, url.target
-                );
+                let message = match url.target.starts_with('/') {
+                    true => format!(
+                        "`{}` names no host, and no header does: write http://HOST{}, or add the header `Host: HOST`",
+                        self.url, url.target
+                    ),
+                    false => format!("`{}` names no host: add the header `Host: HOST`", self.url),
+                };
                 return Err(wrong("url", message));
             }
             (_, true) => {}
@@ -175,7 +178,13 @@ fn check_bytes(text: &str) -> Result<(), Malformed> {
         };
     };
     let column = text[..at].chars().count() + 1;
+    let is_in_host = text[..at]
+        .split_once("://")
+        .is_some_and(|(_, before)| !before.contains('/'));
     let message = match c {
+        c if is_in_host && c.is_alphanumeric() => format!(
+            "{c:?} (column {column}) cannot stand in a host: write the name as DNS has it, with xn-- before each such part"
+        ),
         '#' => format!(
             "what follows # (column {column}) stays in the browser and is never sent: leave it out"
         ),
@@ -372,6 +381,10 @@ mod tests {
             let message = ask(url, headers).expect_err(url);
             assert!(message.contains(taught), "{url} {headers:?}: {message}");
         }
+        let host = ask("http://ex\u{e4}mple.org/", &[]).expect_err("no host");
+        assert!(host.contains("with xn-- before"), "{host}");
+        let star = ask("*", &[]).expect_err("no host");
+        assert_eq!(star, "`*` names no host: add the header `Host: HOST`");
         let of = |client: &str, method: &str| {
             let request = ExplainRequest {
                 url: "http://a.test/".into(),

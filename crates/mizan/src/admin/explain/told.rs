@@ -102,6 +102,10 @@ impl PoolAsked {
                     percent: rounded(*percent, 2),
                 })
                 .collect(),
+            split_by: picked
+                .split_by
+                .as_ref()
+                .map(|(key, value)| format!("{} = {value:?}", key_text(key))),
             target: picked.target.clone(),
             key: picked.key.map(|key| KeyHashed {
                 what: key_text(key),

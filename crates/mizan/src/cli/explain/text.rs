@@ -144,7 +144,10 @@ fn pool(pool: &PoolAsked) -> Vec<Vec<String>> {
             .collect();
         rows.push(row(
             "SPLIT",
-            format!("{} (seed {})", shares.join(", "), pool.seed),
+            match &pool.split_by {
+                Some(by) => format!("{} (by {by})", shares.join(", ")),
+                None => format!("{} (seed {})", shares.join(", "), pool.seed),
+            },
         ));
     }
     rows.extend(pool.key.as_ref().map(|key| {

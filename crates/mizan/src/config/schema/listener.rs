@@ -51,7 +51,8 @@ pub(in super::super) struct Listener {
     pub(in super::super) allow: NetworkList,
     /// Networks that may not connect; looked at before `allow`.
     pub(in super::super) deny: NetworkList,
-    /// Peers whose `Forwarded` and `X-Forwarded-*` are believed; empty: nobody's.
+    /// Peers whose `X-Forwarded-*` are believed, and whose `Forwarded` is passed on; empty: nobody's. The client is whom
+    /// `X-Forwarded-For` names.
     pub(in super::super) trusted_proxies: NetworkList,
     /// How many proxies stand in front whose addresses are not known: the client is that many entries of
     /// `X-Forwarded-For` from the right. Every peer is believed then, so nobody else may reach the listener.

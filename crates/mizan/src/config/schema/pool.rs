@@ -466,7 +466,8 @@ pub(in super::super) struct Retry {
     /// Request bodies up to this size are kept for a retry; 0: a body that has begun to flow is not retried.
     #[schemars(extend("x-maximum" = "64MiB"))]
     pub(in super::super) buffer_max: Text<Bytes>,
-    /// Share of the requests that may be retries, over all of them.
+    /// Share of the requests that may be retries of what a backend may have had. What provably reached nobody is bounded by
+    /// `tries_max` alone.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(in super::super) budget: f64,
     /// Retries a second that are allowed on top of the share.
