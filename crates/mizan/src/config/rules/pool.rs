@@ -46,6 +46,7 @@ pub(super) fn check(cx: &mut Cx<'_>, file: &File) {
             probe(cx, health, &at.key("health"));
             grpc_probe(cx, pool, health, &at);
         }
+        switched_off(cx, pool, &at);
         numbers(cx, pool, &at);
     }
 }
@@ -269,6 +270,50 @@ fn of_a_request(cx: &mut Cx<'_>, at: &At<'_>, keys: &[&str], why: &str) {
                 format!("`{key}` {why}"),
                 "use `path` instead",
             );
+        }
+    }
+}
+
+/// Keys that stand beside a switch that is off.
+fn switched_off(cx: &mut Cx<'_>, pool: &Pool, at: &At<'_>) {
+    const EJECTION: &[&str] = &[
+        "failures",
+        "time",
+        "time_max",
+        "max_ejected",
+        "success_rate_deviations",
+        "failed_share",
+        "requests_min",
+    ];
+    const ADAPTIVE: &[&str] = &[
+        "latency_factor",
+        "failed_share",
+        "saturation",
+        "weight_min",
+        "recover_after",
+        "slow_start",
+        "slow_start_requests",
+    ];
+    let switches = [
+        ("ejection", pool.ejection.enabled, EJECTION),
+        ("adaptive", pool.adaptive.enabled, ADAPTIVE),
+    ];
+    for (table, is_on, keys) in switches {
+        let table = at.key(table);
+        for key in keys.iter().filter(|_| !is_on) {
+            let key_at = table.key(key);
+            if cx.is_set(&key_at) {
+                let message = format!("`{key}` has no effect while `enabled` is false");
+                cx.warn(&key_at, "no_effect", message, "leave one of them out");
+            }
+        }
+    }
+    let prequal = at.key("prequal");
+    for key in ["probes_per_request", "probes_per_second_max"] {
+        let key_at = prequal.key(key);
+        if pool.policy == Policy::Prequal && pool.prequal.path.is_none() && cx.is_set(&key_at) {
+            let message = format!("`{key}` has no effect: without `path` nobody is asked");
+            cx.warn(&key_at, "no_effect", message, "set `path`, or leave it out");
         }
     }
 }

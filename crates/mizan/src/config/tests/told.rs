@@ -324,3 +324,27 @@ fn the_mode_of_a_socket_is_octal_and_nothing_on_tcp() {
         "lb.toml:4:8: warning: `mode` has an effect on a Unix socket only"
     );
 }
+
+#[test]
+fn keys_beside_a_switch_that_is_off_are_told() {
+    let with = |more: &str| {
+        let text = format!("{MINIMAL}{more}\n");
+        let warned = told(&[Source::new("lb.toml", text)]);
+        let places = warned.iter().filter_map(|it| it.split(": ").nth(2));
+        places.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let off = |key: &str| format!("`{key}` has no effect while `enabled` is false");
+    assert_eq!(
+        with("ejection = { enabled = false, failures = 3, time = \"5s\" }"),
+        [off("failures"), off("time")]
+    );
+    assert_eq!(
+        with("adaptive = { enabled = false, failed_share = 0.5 }"),
+        [off("failed_share")]
+    );
+    assert_eq!(with("adaptive = { failed_share = 0.5 }"), [""; 0]);
+    assert_eq!(
+        with("policy = \"prequal\"\nprequal = { probes_per_second_max = 5 }"),
+        ["`probes_per_second_max` has no effect"]
+    );
+}
